@@ -1,0 +1,71 @@
+"""Train attention with mirror descent, and know where that training must end.
+
+Public names are resolved on first use, so that ``import mirrormargin`` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from mirrormargin.attention import AttentionProblem, synthetic
+    from mirrormargin.errors import (
+        GeometryError,
+        MirrorMarginError,
+        NonFiniteGradientError,
+        OptimizerError,
+        ProblemError,
+    )
+    from mirrormargin.geometry import (
+        HypentropyPotential,
+        LpPotential,
+        Potential,
+        directional_divergence,
+    )
+    from mirrormargin.optim import MirrorAdam, MirrorDescent, param_groups
+
+_HOMES = {
+    "attention": ("AttentionProblem", "synthetic"),
+    "errors": (
+        "GeometryError",
+        "MirrorMarginError",
+        "NonFiniteGradientError",
+        "OptimizerError",
+        "ProblemError",
+    ),
+    "geometry": ("HypentropyPotential", "LpPotential", "Potential", "directional_divergence"),
+    "optim": ("MirrorAdam", "MirrorDescent", "param_groups"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AttentionProblem",
+    "GeometryError",
+    "HypentropyPotential",
+    "LpPotential",
+    "MirrorAdam",
+    "MirrorDescent",
+    "MirrorMarginError",
+    "NonFiniteGradientError",
+    "OptimizerError",
+    "Potential",
+    "ProblemError",
+    "directional_divergence",
+    "param_groups",
+    "synthetic",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'mirrormargin' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"mirrormargin.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,276 @@
+r"""The training problem of one attention layer with a fixed head.
+
+Sequence i holds tokens ``X_i`` (T, d), a query ``z_i`` (d,) and a label ``y_i`` in {-1, +1}. The
+head v (d,) reads the token average that attention makes; only the key-query matrix W is trained:
+
+    s_i     = softmax(X_i W z_i)              attention map
+    gamma_i = y_i X_i v                       scores of the tokens
+    m_i     = <gamma_i, s_i>                  margin
+    L(W)    = (1/n) sum_i loss(m_i)
+    grad L  = (1/n) sum_i loss'(m_i) X_i' c_i z_i',    c_it = s_it (gamma_it - m_i).
+
+Training drives s_i to one token, where ``gamma_it - m_i`` is a difference of nearly equal numbers.
+Both it and the loss are therefore written with the drop ``sum_t s_it (gamma_ia - gamma_it)`` below
+the score of a reference token a, a sum that stays accurate however small it gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+
+from mirrormargin.errors import ProblemError
+
+__all__ = ["LOSSES", "AttentionProblem", "MarginLoss"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MarginLoss:
+    """A decreasing loss of the margin; each function acts on arrays entry by entry.
+
+    Attributes:
+        value: ``loss(m)``.
+        derivative: ``loss'(m)``.
+        rise: ``loss(m - drop) - loss(m)`` for ``drop >= 0``, accurate for a tiny drop.
+    """
+
+    value: Callable[[Array], Array]
+    derivative: Callable[[Array], Array]
+    rise: Callable[[Array, Array], Array]
+
+
+def _logistic_value(m: Array) -> Array:
+    return np.logaddexp(0.0, -m)
+
+
+def _logistic_derivative(m: Array) -> Array:
+    return -expit(-m)
+
+
+def _logistic_rise(m: Array, drop: Array) -> Array:
+    # log((1 + e^(drop - m)) / (1 + e^-m)); the first form cannot cancel, the second not overflow.
+    near = np.log1p(np.expm1(np.minimum(drop, 1.0)) * expit(-m))
+    return np.where(drop <= 1.0, near, _logistic_value(m - drop) - _logistic_value(m))
+
+
+LOSSES: Mapping[str, MarginLoss] = MappingProxyType(
+    {"logistic": MarginLoss(_logistic_value, _logistic_derivative, _logistic_rise)}
+)
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class AttentionProblem:
+    """Tokens, queries, labels and head of one attention layer, checked and read-only.
+
+    Arrays are copied to float64; torch tensors are detached and brought to the CPU.
+
+    Args:
+        tokens: X, shape (num_sequences, num_tokens, dim), at least two tokens.
+        queries: z, shape (num_sequences, dim).
+        labels: y, shape (num_sequences,), each +1 or -1.
+        head: v, shape (dim,), not all zero.
+        loss: Name of the loss, a key of :data:`LOSSES`.
+
+    Raises:
+        ProblemError: (a ValueError) If an array has a wrong shape or holds a wrong value.
+
+    Example:
+        >>> problem = AttentionProblem([[[1.0, 0.0], [0.0, 1.0]]], [[1.0, 0.0]], [1], [0.0, 2.0])
+        >>> problem.optimal_tokens
+        array([1])
+        >>> problem.gradient([[0.0, 0.0], [0.0, 0.0]]).round(3)
+        array([[ 0.134,  0.   ],
+               [-0.134,  0.   ]])
+    """
+
+    tokens: Array
+    queries: Array
+    labels: Array
+    head: Array
+    loss_name: str
+
+    def __init__(
+        self,
+        tokens: ArrayLike | Any,
+        queries: ArrayLike | Any,
+        labels: ArrayLike | Any,
+        head: ArrayLike | Any,
+        loss: str = "logistic",
+    ) -> None:
+        X = _read_array("tokens", tokens)
+        if X.ndim != 3:
+            raise ProblemError(
+                f"tokens has shape {X.shape}, but must have shape (num_sequences, num_tokens, dim):"
+                " stack one matrix of tokens for each sequence"
+            )
+        n, T, d = X.shape
+        if X.size == 0:
+            raise ProblemError(f"tokens has shape {X.shape} and is empty: give at least one entry")
+        if T == 1:
+            raise ProblemError(
+                f"tokens has shape {X.shape}, one token in a sequence: attention chooses among"
+                " tokens, so give at least 2"
+            )
+        z = _read_array("queries", queries)
+        _check_shape("queries", z, (n, d), "one query of the tokens' width for each sequence")
+        y = _read_array("labels", labels)
+        _check_shape("labels", y, (n,), "one label for each sequence")
+        v = _read_array("head", head)
+        _check_shape("head", v, (d,), "one vector of the tokens' width")
+        for name, array in (("tokens", X), ("queries", z), ("labels", y), ("head", v)):
+            _check_finite(name, array)
+        wrong = np.flatnonzero(np.abs(y) != 1.0)
+        if wrong.size:
+            raise ProblemError(
+                f"labels must be +1 or -1, but labels[{wrong[0]}] is {y[wrong[0]]:g}: map labels"
+                " in {0, 1} with 2 * y - 1"
+            )
+        if not v.any():
+            raise ProblemError(
+                "head is all zeros, so that all tokens score the same: give a head with a nonzero"
+                " entry"
+            )
+        if not isinstance(loss, str) or loss not in LOSSES:
+            raise ProblemError(f"loss {loss!r} is unknown: choose one of {', '.join(LOSSES)}")
+        fields = {"tokens": X, "queries": z, "labels": y, "head": v, "loss_name": loss}
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        for array in (X, z, y, v):
+            array.flags.writeable = False
+
+    def __reduce__(self):
+        # Copies are built anew: NumPy forgets the read-only flag when it copies or unpickles.
+        return type(self), (self.tokens, self.queries, self.labels, self.head, self.loss_name)
+
+    def __repr__(self) -> str:
+        return (
+            f"AttentionProblem(num_sequences={self.num_sequences}, num_tokens={self.num_tokens},"
+            f" dim={self.dim}, loss={self.loss_name!r})"
+        )
+
+    @property
+    def num_sequences(self) -> int:
+        """n."""
+        return self.tokens.shape[0]
+
+    @property
+    def num_tokens(self) -> int:
+        """T, the same in each sequence."""
+        return self.tokens.shape[1]
+
+    @property
+    def dim(self) -> int:
+        """d, the width of a token."""
+        return self.tokens.shape[2]
+
+    @cached_property
+    def scores(self) -> Array:
+        """gamma, shape (n, T): what each token would give as the margin of its sequence."""
+        scores = self.labels[:, None] * (self.tokens @ self.head)
+        scores.flags.writeable = False
+        return scores
+
+    @cached_property
+    def optimal_tokens(self) -> NDArray[np.intp]:
+        """Index of the highest score of each sequence, shape (n,); the first one on ties."""
+        optimal = self.scores.argmax(axis=1)
+        optimal.flags.writeable = False
+        return optimal
+
+    @property
+    def loss_floor(self) -> float:
+        """The loss when all attention is on the optimal tokens: no W goes below it."""
+        return float(LOSSES[self.loss_name].value(self.scores.max(axis=1)).mean())
+
+    def attention(self, W: ArrayLike | Any) -> Array:
+        """Attention maps s, shape (n, T); each row sums to one."""
+        logits = self._logits(W)
+        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def selected_tokens(self, W: ArrayLike | Any) -> NDArray[np.intp]:
+        """Index of the most attended token of each sequence, shape (n,); the first on ties."""
+        return self._logits(W).argmax(axis=1)
+
+    def margins(self, W: ArrayLike | Any) -> Array:
+        """m, shape (n,): label times output, positive where the sequence is classified right."""
+        return (self.scores * self.attention(W)).sum(axis=1)
+
+    def loss(self, W: ArrayLike | Any) -> float:
+        """L(W), the mean loss of the margins."""
+        return float(LOSSES[self.loss_name].value(self.margins(W)).mean())
+
+    def loss_gap(self, W: ArrayLike | Any) -> float:
+        """L(W) minus its floor, with all digits even where the two round to the same number.
+
+        Pinned by ``test_loss_gap_keeps_its_digits_where_the_difference_is_zero``.
+        """
+        best = self.scores.max(axis=1)
+        drop = (self.attention(W) * (best[:, None] - self.scores)).sum(axis=1)
+        return float(LOSSES[self.loss_name].rise(best, drop).mean())
+
+    def gradient(self, W: ArrayLike | Any) -> Array:
+        """The gradient of L at W, shape (d, d).
+
+        Accurate entry by entry until the attention off the selected tokens underflows; pinned by
+        ``test_gradient_keeps_its_digits_under_saturated_attention``.
+        """
+        s = self.attention(W)
+        rows = np.arange(self.num_sequences)
+        reference = self.scores[rows, s.argmax(axis=1)][:, None]
+        below = reference - self.scores
+        drop = (s * below).sum(axis=1, keepdims=True)
+        slope = LOSSES[self.loss_name].derivative(reference - drop)
+        c = slope * s * (drop - below)
+        return (c[:, None, :] @ self.tokens)[:, 0, :].T @ self.queries / self.num_sequences
+
+    def _logits(self, W: ArrayLike | Any) -> Array:
+        matrix = _read_array("W", W)
+        _check_shape("W", matrix, (self.dim, self.dim), "a square matrix of the tokens' width")
+        _check_finite("W", matrix)
+        with np.errstate(over="ignore", invalid="ignore"):
+            logits = (self.tokens @ (self.queries @ matrix.T)[:, :, None])[:, :, 0]
+        if not np.isfinite(logits).all():
+            raise ProblemError("W is so large that X W z overflows: scale W or the tokens down")
+        return logits
+
+
+def _read_array(name: str, value: Any) -> Array:
+    """A float64 copy of an array, a tensor or nested sequences of numbers."""
+    try:
+        if hasattr(value, "detach"):
+            # NumPy knows no bfloat16, and reads no tensor that requires a gradient.
+            value = value.detach().cpu()
+            value = (value.double() if value.is_floating_point() else value).numpy()
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ProblemError(f"{name} cannot be read as an array of numbers: {error}") from error
+    if array.dtype.kind not in "biuf":
+        raise ProblemError(f"{name} has dtype {array.dtype}, but must hold real numbers")
+    return np.array(array, dtype=np.float64, order="C")
+
+
+def _check_shape(name: str, array: Array, shape: tuple[int, ...], meaning: str) -> None:
+    if array.shape != shape:
+        raise ProblemError(
+            f"{name} has shape {array.shape}, but must have shape {shape}: give {meaning}"
+        )
+
+
+def _check_finite(name: str, array: Array) -> None:
+    finite = np.isfinite(array)
+    if not finite.all():
+        first = tuple(int(i) for i in np.argwhere(~finite)[0])
+        where = ", ".join(map(str, first))
+        raise ProblemError(
+            f"{name} must be finite, but {name}[{where}] is {array[first]}: remove or repair it"
+        )

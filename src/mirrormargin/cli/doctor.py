@@ -1,0 +1,204 @@
+"""``mirrormargin doctor``: what this machine offers, and whether the optimizer works on it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from mirrormargin import __version__
+
+__all__ = ["add_parser", "run"]
+
+PACKAGES = ("numpy", "scipy", "numba", "torch")
+CPU_FEATURES = ("avx2", "fma", "avx512f")
+# Name that pip knows, name that Python imports.
+EXTRAS = {
+    "scikit-learn": "sklearn",
+    "matplotlib": "matplotlib",
+    "transformers": "transformers",
+    "accelerate": "accelerate",
+    "lightning": "lightning",
+    "ray": "ray",
+}
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "doctor",
+        help="show versions and CPU features and test the optimizer",
+        description="Show versions, threads, CPU features and extras, and test the optimizer."
+        " The exit code is 1 if the test fails.",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the report; 0 if every check of the self-test passed, else 1."""
+    checks = {name: _judge(check) for name, check in CHECKS.items()}
+    healthy = all(check["ok"] for check in checks.values())
+    report = {
+        "versions": _list_versions(),
+        "machine": _describe_machine(),
+        "extras": {
+            name: importlib.util.find_spec(module) is not None for name, module in EXTRAS.items()
+        },
+        "self_test": checks,
+        "ok": healthy,
+    }
+    if arguments.json:
+        print(json.dumps(report, indent=2))
+    else:
+        _print_report(report)
+    return 0 if healthy else 1
+
+
+def _list_versions() -> dict[str, str]:
+    versions = {"mirrormargin": __version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "missing"
+    return versions
+
+
+def _describe_machine() -> dict[str, Any]:
+    """Each entry on its own: a broken installation is what a doctor gets to see."""
+    entries: dict[str, Callable[[], Any]] = {
+        "platform": platform.platform,
+        "cores": os.cpu_count,
+        "torch_threads": _count_torch_threads,
+        "kernel_threads": _name_threading_layer,
+        "cpu_features": _find_cpu_features,
+        "kernel_cache": _check_kernel_cache,
+    }
+    described = {}
+    for name, describe in entries.items():
+        try:
+            described[name] = describe()
+        except Exception as error:
+            described[name] = f"unknown ({type(error).__name__}: {error})"
+    return described
+
+
+def _count_torch_threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
+
+
+def _name_threading_layer() -> str:
+    from mirrormargin.geometry.compiled import threading_layer
+
+    return threading_layer()
+
+
+def _find_cpu_features() -> dict[str, bool]:
+    from llvmlite import binding
+
+    found = binding.get_host_cpu_features()
+    return {name: bool(found.get(name, False)) for name in CPU_FEATURES}
+
+
+def _check_kernel_cache() -> dict[str, Any]:
+    """Where Numba keeps compiled kernels: its own setting, or beside the source file."""
+    from mirrormargin import geometry
+
+    beside = Path(geometry.__path__[0]) / "__pycache__"
+    folder = Path(os.environ.get("NUMBA_CACHE_DIR") or beside)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            writable = True
+    except OSError:
+        writable = False
+    return {"folder": str(folder), "writable": writable}
+
+
+def _judge(check: Callable[[], None]) -> dict[str, Any]:
+    start = time.perf_counter()
+    try:
+        check()
+        outcome: dict[str, Any] = {"ok": True, "message": ""}
+    except Exception as error:
+        outcome = {"ok": False, "message": f"{type(error).__name__}: {error}"}
+    return outcome | {"seconds": round(time.perf_counter() - start, 3)}
+
+
+def _check_fused_step() -> None:
+    from mirrormargin import MirrorDescent
+    from mirrormargin.optim.reference import ReferenceMirrorDescent
+
+    for p in (1.1, 1.5, 3.0, 4.0):
+        fast = _take_steps(lambda params, p=p: MirrorDescent(params, lr=0.01, p=p, fused=True))
+        slow = _take_steps(lambda params, p=p: ReferenceMirrorDescent(params, lr=0.01, p=p))
+        _require_close(f"p = {p:g}", fast, slow)
+
+
+def _check_p2_is_sgd() -> None:
+    import torch
+
+    from mirrormargin import MirrorDescent
+
+    ours = _take_steps(lambda params: MirrorDescent(params, lr=0.01, p=2.0))
+    theirs = _take_steps(lambda params: torch.optim.SGD(params, lr=0.01))
+    _require_close("p = 2", ours, theirs)
+
+
+CHECKS: dict[str, Callable[[], None]] = {
+    "fused step equals the reference": _check_fused_step,
+    "p = 2 equals torch.optim.SGD": _check_p2_is_sgd,
+}
+
+
+def _take_steps(make_optimizer: Callable[[list[Any]], Any]) -> Any:
+    """Three steps on 1,000 weights from fixed numbers, gradients included."""
+    import torch
+
+    generator = torch.Generator(device="cpu").manual_seed(0)
+    weight = torch.randn(1000, generator=generator, device="cpu", dtype=torch.float32)
+    weight.requires_grad_()
+    optimizer = make_optimizer([weight])
+    for _ in range(3):
+        weight.grad = torch.randn(1000, generator=generator, device="cpu", dtype=torch.float32)
+        optimizer.step()
+    return weight.detach()
+
+
+def _require_close(where: str, given: Any, expected: Any) -> None:
+    import torch
+
+    if not torch.allclose(given, expected, rtol=1e-4, atol=1e-7):
+        difference = (given - expected).abs().max().item()
+        raise ArithmeticError(f"{where}: weights differ by {difference:.1e}")
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    machine = dict(report["machine"])
+    features, cache = machine.pop("cpu_features"), machine.pop("kernel_cache")
+    if isinstance(features, dict):
+        features = ", ".join(n if found else f"no {n}" for n, found in features.items())
+    if isinstance(cache, dict):
+        advice = "writable" if cache["writable"] else "not writable: set NUMBA_CACHE_DIR"
+        cache = f"{cache['folder']} ({advice})"
+    found = [name for name, present in report["extras"].items() if present]
+    missing = [name for name, present in report["extras"].items() if not present]
+    lines = report["versions"] | {name.replace("_", " "): value for name, value in machine.items()}
+    lines |= {"cpu features": features, "kernel cache": cache}
+    lines |= {"extras found": ", ".join(found) or "none", "not found": ", ".join(missing) or "none"}
+    for name, value in lines.items():
+        print(f"{name:<15} {value}")
+    print()
+    for name, check in report["self_test"].items():
+        verdict = "ok" if check["ok"] else f"FAILED  {check['message']}"
+        print(f"{name:<32} {verdict}  ({check['seconds']:.2f} s)")

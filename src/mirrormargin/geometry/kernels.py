@@ -1,0 +1,358 @@
+"""The compiled float32 power  y = sign(x) |x|^r,  within 4 ulp, and the sums built on it.
+
+    |x|^r = 2^t,   t = r log2|x| = r e + r log2(m),   |x| = 2^e m,  m in [sqrt(1/2), sqrt(2))
+    log2(m) = (2 / ln 2) artanh(s),   s = (m - 1) / (m + 1)
+
+A result within a few ulp needs t to about 2^-25, and |t| reaches 150: more digits than float32
+has. The product r e is made exact by splitting r, and for r > 1, where the error of log2(m)
+grows r-fold, s and the product with it carry a second float32 (``_split``, ``_exponent``).
+Then 2^t = 2^n 2^f with integer n and |f| <= 1/2.
+
+Work runs in short loops over blocks that stay in the first-level cache. One long loop would
+be slower: its chain of dependent operations outgrows the processor's scheduling window.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from mirrormargin.geometry.compiled import (
+    BLOCK,
+    Kernel,
+    bits_float,
+    float_bits,
+    floats,
+    fma,
+    inlined,
+    leaf,
+    offset,
+    open_job,
+    run,
+    take_chunk,
+)
+
+__all__ = ["power_block", "power_constants", "power_tensors", "scaled_power_sums"]
+
+f32, i32 = np.float32, np.int32
+
+
+_ONE, _ZERO = f32(1), f32(0)
+_SIGN = i32(-(2**31))
+_EXPONENT_BITS = i32(-(2**23))
+_SQRT_HALF = i32(np.float32(math.sqrt(0.5)).view(np.int32))
+_SMALLEST_NORMAL = f32(2.0**-126)
+_UPSCALE = f32(2.0**24)
+_UPSCALE_EXPONENT = f32(24 * 2**23)
+# Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits. The 26 more keep 2^n
+# in the normal range down to n = -152; _DOWNSCALE takes them back, rounding denormals once.
+_ROUND_HIGH = f32(1.5 * 2**23 + 26)
+_DOWNSCALE = f32(2.0**-26)
+_ROUND_LOW = f32(1.5 * 2**23)
+
+# 2^f = 1 + f (E1 + E2 f + ...), |f| <= 1/2, relative error 2.0e-9;
+# artanh(s) / s = 1 + z (A1 + A2 z + A3 z^2), z = s^2 <= 0.0295, error 8.1e-10. Both minimax.
+_E1, _E2, _E3, _E4, _E5, _E6 = (
+    f32(c)
+    for c in (
+        0.6931472028551288,
+        0.24022647913619685,
+        0.055503324710266214,
+        0.009618437358292046,
+        0.0013398874445477334,
+        0.00015353361816606605,
+    )
+)
+_ARTANH = (0.33333388274702286, 0.1998875928439677, 0.14936200418277745)
+
+# From here on r log2|x| needs more than one float32, and results can underflow.
+_HIGH_POWER = 1.25
+
+
+def power_constants(r: float) -> np.ndarray:
+    """The constants that the kernels need for the exponent ``r > 0``, as float64.
+
+    Order: r, its two parts times 2^-23, 2r/ln 2 in two parts, three artanh coefficients times
+    that, the smallest |x| the fast path takes literally, and the bit patterns of |x| between
+    which the fast path is valid.
+    """
+    split = np.float32(r).view(np.uint32) & np.uint32(0xFFFFFF00)  # 16 bits: e * r_high is exact
+    r_high = float(split.view(np.float32))
+    slope = 2 * r / math.log(2)
+    slope_high = float(np.float32(slope))
+    if r >= _HIGH_POWER:
+        clamp, lowest, highest = 2.0 ** (-152 / r), 0.0, 2.0 ** (100 / r)
+    else:
+        clamp = 0.0
+        lowest = 2.0 ** (-125 / r) if 125 / r < 149 else 0.0
+        highest = 2.0 ** (126 / r) if 126 / r < 128 else math.inf
+    bits = [float(np.float32(x).view(np.int32)) for x in (lowest, highest)]
+    return np.array(
+        [r, r_high * 2.0**-23, (r - r_high) * 2.0**-23, slope_high, slope - slope_high]
+        + [slope * c for c in _ARTANH]
+        + [clamp]
+        + bits
+    )
+
+
+@inlined
+def _exp2(f):
+    f2 = f * f
+    tail = fma(fma(_E6, f, _E5), f2, fma(_E4, f, _E3))
+    return fma(fma(tail, f, _E2), f2, fma(_E1, f, _ONE))
+
+
+@inlined
+def _with_sign(y, x):
+    return bits_float(i32(float_bits(y) | i32(float_bits(x) & _SIGN)))
+
+
+@leaf
+def power_block(x, y, num, constants, scratch):
+    """y = sign(x) |x|^r for num <= BLOCK floats at the addresses x and y, which may be equal.
+
+    Three rows of scratch memory hold the exponent, then r log2|x| rounded; s, then the fraction;
+    and the low part of s.
+    """
+    if constants[0] >= _HIGH_POWER:
+        top = _split_high(x, num, f32(constants[8]), scratch)
+        if top < constants[10]:
+            _exponent_high(num, constants, scratch)
+            _finish_high(x, y, num, scratch)
+            return
+    else:
+        bottom, top = _split_low(x, num, scratch)
+        if top < constants[10] and bottom >= constants[9]:
+            _exponent_low(num, constants, scratch)
+            _finish_low(x, y, num, scratch)
+            return
+    # Values near overflow, infinities, nans (and underflow for r close to 1): rare, so plain.
+    _power_plain(x, y, num, constants[0])
+
+
+@leaf
+def _power_plain(x_address, y_address, num, r):
+    x, y = floats(x_address, num), floats(y_address, num)
+    for i in range(num):
+        y[i] = math.copysign(math.pow(abs(np.float64(x[i])), r), np.float64(x[i]))
+
+
+@leaf
+def _split_high(x_address, num, clamp, scratch):
+    x, exponent = floats(x_address, num), floats(scratch, num)
+    s_high, s_low = floats(offset(scratch, BLOCK), num), floats(offset(scratch, 2 * BLOCK), num)
+    top = i32(0)
+    for i in range(num):
+        a = abs(x[i])
+        bits = float_bits(a)
+        top = max(top, bits)
+        a = clamp if a < clamp else a
+        bits = float_bits(a)
+        k = i32(i32(bits - _SQRT_HALF) & _EXPONENT_BITS)
+        m = bits_float(i32(bits - k))
+        numerator, denominator = m - _ONE, m + _ONE
+        rounded_off = m - (denominator - _ONE)
+        inverse = _ONE / denominator
+        s = numerator * inverse
+        exponent[i] = f32(k)
+        s_high[i] = s
+        s_low[i] = fma(-s, rounded_off, fma(-s, denominator, numerator)) * inverse
+    return top
+
+
+@leaf
+def _exponent_high(num, constants, scratch):
+    exponent = floats(scratch, num)
+    s_high, s_low = floats(offset(scratch, BLOCK), num), floats(offset(scratch, 2 * BLOCK), num)
+    r_high, r_low = f32(constants[1]), f32(constants[2])
+    slope, slope_low = f32(constants[3]), f32(constants[4])
+    c1, c2, c3 = f32(constants[5]), f32(constants[6]), f32(constants[7])
+    for i in range(num):
+        s, e = s_high[i], exponent[i]
+        z = s * s
+        whole = e * r_high
+        part = slope * s
+        tail = fma(e, r_low, fma(slope, s, -part))
+        tail = fma(slope, s_low[i], fma(slope_low, s, tail))
+        tail = fma(s * z, fma(fma(c3, z, c2), z, c1), tail)
+        rounded = (whole + (part + tail)) + _ROUND_HIGH
+        exponent[i] = rounded
+        s_high[i] = ((whole - (rounded - _ROUND_HIGH)) + part) + tail
+
+
+@leaf
+def _finish_high(x_address, y_address, num, scratch):
+    x, y = floats(x_address, num), floats(y_address, num)
+    rounded, fraction = floats(scratch, num), floats(offset(scratch, BLOCK), num)
+    for i in range(num):
+        n = i32(float_bits(rounded[i]) << i32(23))
+        power = bits_float(i32(float_bits(_exp2(fraction[i])) + n)) * _DOWNSCALE
+        y[i] = _with_sign(power, x[i])
+
+
+@leaf
+def _split_low(x_address, num, scratch):
+    x = floats(x_address, num)
+    exponent, ratio = floats(scratch, num), floats(offset(scratch, BLOCK), num)
+    bottom, top = i32(0x7FFFFFFF), i32(0)
+    for i in range(num):
+        a = abs(x[i])
+        bits = float_bits(a)
+        top = max(top, bits)
+        bottom = min(bottom, bits)
+        denormal = a < _SMALLEST_NORMAL
+        bits = float_bits(a * _UPSCALE if denormal else a)
+        k = i32(i32(bits - _SQRT_HALF) & _EXPONENT_BITS)
+        m = bits_float(i32(bits - k))
+        exponent[i] = f32(k) - (_UPSCALE_EXPONENT if denormal else _ZERO)
+        ratio[i] = (m - _ONE) / (m + _ONE)
+    return bottom, top
+
+
+@leaf
+def _exponent_low(num, constants, scratch):
+    exponent, ratio = floats(scratch, num), floats(offset(scratch, BLOCK), num)
+    r_high, r_low, slope = f32(constants[1]), f32(constants[2]), f32(constants[3])
+    c1, c2, c3 = f32(constants[5]), f32(constants[6]), f32(constants[7])
+    for i in range(num):
+        s, e = ratio[i], exponent[i]
+        z = s * s
+        whole = e * r_high
+        part = fma(s, fma(fma(fma(c3, z, c2), z, c1), z, slope), e * r_low)
+        rounded = (whole + part) + _ROUND_LOW
+        exponent[i] = rounded
+        ratio[i] = (whole - (rounded - _ROUND_LOW)) + part
+
+
+@leaf
+def _finish_low(x_address, y_address, num, scratch):
+    x, y = floats(x_address, num), floats(y_address, num)
+    rounded, fraction = floats(scratch, num), floats(offset(scratch, BLOCK), num)
+    for i in range(num):
+        n = i32(float_bits(rounded[i]) << i32(23))
+        power = bits_float(i32(float_bits(_exp2(fraction[i])) + n))
+        y[i] = _with_sign(power if x[i] != _ZERO else _ZERO, x[i])
+
+
+@Kernel
+def _power_kernel(version):
+    def work(counters):
+        chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
+        k = take_chunk(counters)
+        while k < len(chunks):
+            tensor, start, stop = chunks[k]
+            for low in range(start, stop, BLOCK):
+                x, y = offset(pointers[0, tensor], low), offset(pointers[1, tensor], low)
+                power_block(x, y, min(BLOCK, stop - low), options, scratch)
+            k = take_chunk(counters)
+
+    return work
+
+
+def power_tensors(sources, targets, r: float) -> None:
+    """targets = sign(x) |x|^r for lists of contiguous float32 CPU tensors."""
+    run(
+        _power_kernel,
+        [x.numel() for x in sources],
+        [[x.data_ptr() for x in sources], [y.data_ptr() for y in targets]],
+        options=power_constants(r),
+    )
+
+
+@Kernel
+def _largest_kernel(version):
+    def work(counters):
+        chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
+        k = take_chunk(counters)
+        while k < len(chunks):
+            tensor, start, stop = chunks[k]
+            out[k, 0] = _largest(offset(pointers[0, tensor], start), stop - start)
+            k = take_chunk(counters)
+
+    return work
+
+
+@leaf
+def _largest(address, num):
+    """Compared as integers: that order is total, and nan stands above all."""
+    x = floats(address, num)
+    largest = i32(0)
+    for i in range(num):
+        largest = max(largest, float_bits(abs(x[i])))
+    return bits_float(largest)
+
+
+@njit(error_model="numpy", fastmath={"reassoc"})
+def _sum(address, num):
+    """Terms are >= 0, so the order of addition costs no accuracy and may be the fast one."""
+    values = floats(address, num)
+    total = 0.0
+    for i in range(num):
+        total += np.float64(values[i])
+    return total
+
+
+@Kernel
+def _power_sum_kernel(version):
+    def work(counters):
+        chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
+        k = take_chunk(counters)
+        while k < len(chunks):
+            tensor, start, stop = chunks[k]
+            total = 0.0
+            for low in range(start, stop, BLOCK):
+                x, num = offset(pointers[0, tensor], low), min(BLOCK, stop - low)
+                total += _power_sum(x, num, scalars[tensor, 0], options, scratch)
+            out[k, 0] = total
+            k = take_chunk(counters)
+
+    return work
+
+
+@leaf
+def _power_sum(x_address, num, scale, options, scratch):
+    row = offset(scratch, 3 * BLOCK)
+    x, scaled = floats(x_address, num), floats(row, num)
+    for i in range(num):
+        scaled[i] = f32(scale * abs(np.float64(x[i])))
+    if options[0] == 2.0:
+        for i in range(num):
+            scaled[i] = scaled[i] * scaled[i]
+    else:
+        power_block(row, row, num, options, scratch)
+    return _sum(row, num)
+
+
+def largest_entries(tensors) -> np.ndarray:
+    """max |x| of each contiguous float32 CPU tensor: 0 if empty, nan if any entry is nan."""
+    owner, out = run(
+        _largest_kernel,
+        [x.numel() for x in tensors],
+        [[x.data_ptr() for x in tensors]],
+        None,
+        None,
+        1,
+    )
+    largest = np.zeros(len(tensors))
+    np.maximum.at(largest, owner, out[:, 0])
+    return largest
+
+
+def scaled_power_sums(tensors, exponent: float) -> tuple[np.ndarray, np.ndarray]:
+    """``(m, s)`` with m = max |x| and s = sum (|x| / m)^exponent for each tensor."""
+    largest = largest_entries(tensors)
+    usable = np.isfinite(largest) & (largest > 0)
+    inverse = np.where(usable, 1.0 / np.where(usable, largest, 1.0), 0.0)
+    owner, out = run(
+        _power_sum_kernel,
+        [x.numel() for x in tensors],
+        [[x.data_ptr() for x in tensors]],
+        inverse[:, None],
+        power_constants(exponent),
+        1,
+    )
+    sums = np.zeros(len(tensors))
+    np.add.at(sums, owner, out[:, 0])
+    return largest, np.where(usable, sums, largest != 0)

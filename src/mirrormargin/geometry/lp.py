@@ -1,0 +1,173 @@
+r"""The lp potential  psi_p(w) = (1/p) sum_i |w_i|^p,  1 < p < inf.
+
+    to_dual:    u_i = sign(w_i) |w_i|^(p-1)          to_primal:  w_i = sign(u_i) |u_i|^(1/(p-1))
+
+With a ``scale`` c > 0 it is  c^2 / (p (p-1)) sum_i |w_i / c|^p,  whose curvature is 1 at |w| = c
+for every p, so that one learning rate suits many exponents. It equals kappa * psi_p with
+kappa = c^(2-p) / (p-1). In particular scale = 1 is not the same as no scale: it divides psi_p
+by p - 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mirrormargin.errors import GeometryError
+from mirrormargin.geometry.arrays import as_tensors, widen
+from mirrormargin.geometry.norms import lp_norm
+from mirrormargin.geometry.potential import Potential
+
+__all__ = ["LpPotential", "check_exponent", "check_scale", "signed_power"]
+
+
+class LpPotential(Potential):
+    """The potential (1/p) ||w||_p^p and the geometry around it.
+
+    Args:
+        p: Exponent, ``1 < p < inf``. Near 1 solutions are sparse, p = 2 is gradient descent,
+            large p spreads the weights.
+        scale: ``None``; a number c > 0; or ``"rms"``, the root mean square of the tensor given
+            to :meth:`bind` (1 where that is 0).
+
+    Raises:
+        GeometryError: If ``p`` or ``scale`` is not allowed.
+
+    Example:
+        >>> potential = LpPotential(3.0)
+        >>> potential.to_dual([-2.0, 0.0, 3.0]).tolist()
+        [-4.0, 0.0, 9.0]
+        >>> round(float(potential.norm([3.0, 4.0, 5.0])), 6)
+        6.0
+    """
+
+    def __init__(self, p: float, scale: float | str | None = None) -> None:
+        self.p = check_exponent(p)
+        self.scale = check_scale(scale)
+
+    def __repr__(self) -> str:
+        return f"LpPotential(p={self.p!r}, scale={self.scale!r})"
+
+    @property
+    def dual_exponent(self) -> float:
+        """q = p / (p - 1)."""
+        return self.p / (self.p - 1)
+
+    @property
+    def factor(self) -> float:
+        """kappa: this potential is kappa times psi_p. 1 without a scale."""
+        if self.scale is None:
+            return 1.0
+        if isinstance(self.scale, str):
+            raise GeometryError(
+                'scale="rms" is the root mean square of a tensor that is not known yet: '
+                "use potential.bind(initial_weight), or give scale a number"
+            )
+        return self.scale ** (2 - self.p) / (self.p - 1)
+
+    def bind(self, weight: Any) -> LpPotential:
+        if self.scale != "rms":
+            return self
+        (w,), _ = as_tensors(weight)
+        rms = float(lp_norm(w.detach(), 2.0)) / math.sqrt(max(w.numel(), 1))
+        return LpPotential(self.p, rms if 0 < rms < math.inf else 1.0)
+
+    def value(self, weight: Any) -> Any:
+        (w,), restore = as_tensors(weight)
+        return restore(widen(w).abs().pow(self.p).sum() * (self.factor / self.p))
+
+    def to_dual(self, weight: Any) -> Any:
+        (w,), restore = as_tensors(weight)
+        return restore(_times(_to_dual(w, self.p), self.factor))
+
+    def to_primal(self, dual: Any) -> Any:
+        (u,), restore = as_tensors(dual)
+        return restore(_to_primal(_times(u, 1 / self.factor), self.p))
+
+    def bregman(self, first: Any, second: Any) -> Any:
+        # Term by term each summand is >= 0 (Young), so little cancels.
+        (a, b), restore = as_tensors(first, second)
+        a, b, p = widen(a), widen(b), self.p
+        terms = a.abs().pow(p) / p + b.abs().pow(p) * ((p - 1) / p) - signed_power(b, p - 1) * a
+        return restore((terms.sum() * self.factor).clamp_min(0))
+
+    def norm(self, weight: Any) -> Any:
+        """||w||_p, without overflow or underflow on the way."""
+        return lp_norm(weight, self.p)
+
+    def dual_norm(self, gradient: Any) -> Any:
+        """||g||_q, q = p / (p - 1)."""
+        return lp_norm(gradient, self.dual_exponent)
+
+
+def check_exponent(p: Any) -> float:
+    """Return ``p`` as a float, or say why it cannot be an exponent."""
+    try:
+        value = float(p)
+    except (TypeError, ValueError):
+        raise GeometryError(f"p must be a number with 1 < p < inf, got {p!r}") from None
+    if not 1 < value < math.inf:
+        raise GeometryError(
+            f"p must satisfy 1 < p < inf, got {p!r}: psi_p is strictly convex only there; "
+            "for sparse weights take p near 1, such as 1.1"
+        )
+    return value
+
+
+def check_scale(scale: Any) -> float | str | None:
+    """Return a scale as None, "rms" or a positive float."""
+    if scale is None or scale == "rms":
+        return scale
+    try:
+        value = float(scale)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise GeometryError(f'scale must be None, "rms" or a number > 0, got {scale!r}')
+    return value
+
+
+def signed_power(x: Tensor, r: float) -> Tensor:
+    """sign(x) |x|^r. float32 goes through float64: torch rounds the exponent to the tensor's type.
+
+    Pinned by ``test_every_path_is_within_four_ulp``.
+    """
+    if x.dtype == torch.float64:
+        return x.abs().pow(r).copysign(x)
+    if x.device.type != "mps":
+        return x.double().abs().pow(r).to(x.dtype).copysign(x)
+    # No float64: take the float32 exponent, then make up for its rounding, to first order.
+    a = x.float().abs()
+    rounded = torch.tensor(r, dtype=torch.float32).item()
+    log = a.clamp(torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max).log()
+    return (a.pow(rounded) * (1 + (r - rounded) * log)).to(x.dtype).copysign(x)
+
+
+# Three exponents need no power: exact operations, or one correctly rounded square root.
+
+
+def _to_dual(w: Tensor, p: float) -> Tensor:
+    if p == 2:
+        return w.clone()
+    if p == 1.5:
+        return w.abs().sqrt().copysign(w)
+    if p == 3:
+        return w * w.abs()
+    return signed_power(w, p - 1)
+
+
+def _to_primal(u: Tensor, p: float) -> Tensor:
+    if p == 2:
+        return u.clone()
+    if p == 1.5:
+        return u * u.abs()
+    if p == 3:
+        return u.abs().sqrt().copysign(u)
+    return signed_power(u, 1 / (p - 1))
+
+
+def _times(x: Tensor, factor: float) -> Tensor:
+    return x if factor == 1 else (widen(x) * factor).to(x.dtype)

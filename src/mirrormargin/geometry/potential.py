@@ -1,0 +1,48 @@
+"""What a potential is: a strictly convex psi whose gradient maps weights to the dual and back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from mirrormargin.geometry.arrays import as_tensors, widen
+
+__all__ = ["Potential"]
+
+
+class Potential(ABC):
+    r"""A separable, differentiable, strictly convex function of the weights.
+
+    Mirror descent with psi moves in the dual coordinates ``u = grad psi(w)``:
+
+        u <- to_dual(w) - lr * gradient,      w <- to_primal(u).
+
+    To add your own, give ``value``, ``to_dual`` and ``to_primal``: they act on each entry, take
+    and return tensors or arrays of any shape, and invert each other. ``bregman`` follows. A
+    potential that is a power of a norm also has ``norm``, ``dual_norm`` and ``dual_exponent``;
+    the normalized step rule needs those. ``repr`` must show every parameter: checkpoints are
+    matched by it.
+    """
+
+    @abstractmethod
+    def value(self, weight: Any) -> Any:
+        """psi(w), summed over all entries."""
+
+    @abstractmethod
+    def to_dual(self, weight: Any) -> Any:
+        """grad psi(w), entry by entry."""
+
+    @abstractmethod
+    def to_primal(self, dual: Any) -> Any:
+        """The weights whose gradient of psi is ``dual``."""
+
+    def bregman(self, first: Any, second: Any) -> Any:
+        """D_psi(a, b) = psi(a) - psi(b) - <grad psi(b), a - b>, at least 0."""
+        (a, b), restore = as_tensors(first, second)
+        a, b = widen(a), widen(b)
+        inner = (self.to_dual(b) * (a - b)).sum()
+        return restore((self.value(a) - self.value(b) - inner).clamp_min(0))
+
+    def bind(self, weight: Any) -> Potential:
+        """The potential for this initial tensor; itself, unless a parameter depends on it."""
+        return self

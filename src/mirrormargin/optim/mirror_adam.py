@@ -1,0 +1,156 @@
+r"""Adam's direction taken as a step in the dual: AdamW at p = 2, sparse weights at p near 1.
+
+    m <- beta1 m + (1 - beta1) g            v <- beta2 v + (1 - beta2) g^2
+    u <- (1 - lr weight_decay) u - lr m^ / (sqrt(v^) + eps),       w = to_primal(u)
+
+with m^ = m / (1 - beta1^t) and v^ = v / (1 - beta2^t).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mirrormargin.errors import OptimizerError
+from mirrormargin.optim.mirror_optimizer import Item, MirrorOptimizer, check_number
+from mirrormargin.optim.plain import foreach_mirror_adam, plain_mirror_adam, state_dtype
+
+__all__ = ["MirrorAdam"]
+
+
+class MirrorAdam(MirrorOptimizer):
+    """The adaptive mirror optimizer: trains as fast as AdamW, in the geometry of p.
+
+    Args:
+        params: Parameters, named parameters, or groups (see :func:`mirrormargin.param_groups`).
+            Every option below may differ between groups.
+        lr: Step size in the dual.
+        p: Exponent, ``1 < p < inf``; p = 2 is ``torch.optim.AdamW``.
+        betas: Decay rates of the two moments.
+        eps: Added to the denominator.
+        weight_decay: Decoupled, on the dual: ``u <- (1 - lr weight_decay) u``. (AdamW's default
+            is 0.01, this one's 0.)
+        amsgrad: Divide by the largest second moment seen so far.
+        scale: As in :class:`mirrormargin.MirrorDescent`.
+        potential: As in :class:`mirrormargin.MirrorDescent`.
+        maximize: Climb instead of descend.
+        nonfinite: As in :class:`mirrormargin.MirrorDescent`.
+        foreach: As in :class:`mirrormargin.MirrorDescent`.
+        fused: As in :class:`mirrormargin.MirrorDescent`.
+
+    Raises:
+        OptimizerError: For a hyper-parameter, gradient or state that cannot be used; parameters
+            are untouched then.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+        >>> optimizer = MirrorAdam([weight], lr=0.1, p=1.5)
+        >>> weight.sum().backward(); _ = optimizer.step()
+        >>> [round(x, 4) for x in weight.tolist()]
+        [0.81, -2.2928]
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 1e-3,
+        p: float = 2.0,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        scale: float | str | None = None,
+        potential: Any = None,
+        maximize: bool = False,
+        nonfinite: str = "propagate",
+        foreach: bool | None = None,
+        fused: bool | None = None,
+    ) -> None:
+        defaults = dict(locals())
+        for name in ("self", "params", "__class__"):
+            defaults.pop(name)
+        super().__init__(params, defaults)
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        super()._check_group(group)
+        check_number(group, "eps", 0.0, float("inf"), "a number >= 0")
+        betas = group["betas"]
+        try:
+            valid = len(betas) == 2 and all(0 <= float(beta) < 1 for beta in betas)
+        except (TypeError, ValueError):
+            valid = False
+        if not valid:
+            raise OptimizerError(f"betas must be two numbers in [0, 1), got {betas!r}")
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step; the closure, if any, is called once, with gradients enabled."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        batches = list(self._items())
+        if self._is_admitted(batches):
+            for group, items in batches:
+                if items:
+                    self._step_group(group, items)
+            self._remember(batches)
+        return loss
+
+    def _step_group(self, group: dict[str, Any], items: list[Item]) -> None:
+        beta1, beta2 = (float(beta) for beta in group["betas"])
+        lr = float(group["lr"])
+        columns: list[tuple[Any, ...]] = []
+        for item in items:
+            state = _moments(group, item)
+            state["step"] += 1
+            t = float(state["step"])
+            columns.append(
+                (
+                    item.param,
+                    item.grad,
+                    self._dual(group, item),
+                    state["exp_avg"],
+                    state["exp_avg_sq"],
+                    state.get("max_exp_avg_sq") if group["amsgrad"] else None,
+                    lr / (1 - beta1**t) / self._factor(group, item),
+                    (1 - beta2**t) ** -0.5,
+                )
+            )
+        for path in ("fused", "foreach", "plain"):
+            chosen = [c for c, item in zip(columns, items, strict=True) if item.path == path]
+            if chosen:
+                *tensors, lrs, corrections = (list(column) for column in zip(*chosen, strict=True))
+                _path_function(path)(
+                    *tensors,
+                    potential=self._potential(group),
+                    lrs=lrs,
+                    sq_corrections=corrections,
+                    decay=1.0 - lr * float(group["weight_decay"]),
+                    betas=(beta1, beta2),
+                    eps=float(group["eps"]),
+                    maximize=bool(group["maximize"]),
+                )
+
+
+def _moments(group: dict[str, Any], item: Item) -> dict[str, Any]:
+    state, dtype = item.state, state_dtype(item.param)
+    if "exp_avg" not in state:
+        state["step"] = torch.tensor(0.0)
+        state["exp_avg"] = torch.zeros_like(item.param, dtype=dtype)
+        state["exp_avg_sq"] = torch.zeros_like(item.param, dtype=dtype)
+    if group["amsgrad"] and "max_exp_avg_sq" not in state:
+        state["max_exp_avg_sq"] = torch.zeros_like(item.param, dtype=dtype)
+    return state
+
+
+def _path_function(path: str) -> Callable[..., None]:
+    if path == "fused":
+        from mirrormargin.optim.fused import fused_mirror_adam
+
+        return fused_mirror_adam
+    return foreach_mirror_adam if path == "foreach" else plain_mirror_adam

@@ -1,0 +1,319 @@
+"""What mirror optimizers share: checked groups, the dual state, checkpoints, the choice of path.
+
+The dual variable u of a tensor is kept as state (``state[param]["dual"]``) unless p is 1.5, 2 or 3,
+where it is a square or a root away. It must follow the weights: it is built from w when absent,
+rebuilt when the group's p changed, and compared with w whenever someone else wrote to w.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from mirrormargin.errors import GeometryError, NonFiniteGradientError, OptimizerError
+from mirrormargin.geometry import LpPotential, Potential
+from mirrormargin.geometry.lp import check_exponent, check_scale
+from mirrormargin.optim.plain import state_dtype
+
+__all__ = ["Item", "MirrorOptimizer"]
+
+_STATELESS = (1.5, 2.0, 3.0)
+_NONFINITE = ("propagate", "raise", "skip")
+
+
+class Item(NamedTuple):
+    """One tensor to be stepped: its weight, gradient, state and the path that will do it."""
+
+    param: Tensor
+    grad: Tensor
+    state: dict[str, Any]
+    path: str
+
+
+class MirrorOptimizer(Optimizer):
+    """Base class of :class:`MirrorDescent` and :class:`MirrorAdam`."""
+
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        self._versions: dict[Tensor, int] = {}
+        super().__init__(params, defaults)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._versions = {}  # unknown weights: compare them with the dual state before use
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        merged = {**self.defaults, **param_group}
+        potential = merged["potential"]
+        if isinstance(potential, LpPotential):
+            if "p" in param_group and param_group["p"] != potential.p:
+                raise OptimizerError(
+                    f"p={param_group['p']!r} contradicts potential={potential!r}: give one of them"
+                )
+            merged.update(p=potential.p, scale=potential.scale, potential=None)
+        self._check_group(merged)
+        checked = ("p", "scale", "potential")
+        super().add_param_group({**param_group, **{key: merged[key] for key in checked}})
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        """Raise unless every hyper-parameter of the group can be used."""
+        try:
+            group["p"] = check_exponent(group["p"])
+            group["scale"] = check_scale(group["scale"])
+        except GeometryError as error:
+            raise OptimizerError(str(error)) from None
+        potential = group["potential"]
+        if potential is not None:
+            if not isinstance(potential, Potential):
+                raise OptimizerError(f"potential must be a Potential or None, got {potential!r}")
+            if group["scale"] is not None or group["p"] != 2.0:
+                raise OptimizerError(
+                    f"p and scale belong to the lp potential; with {potential!r} leave them out"
+                )
+        for name, allowed in (("lr", "a number >= 0"), ("weight_decay", "a number >= 0")):
+            check_number(group, name, 0.0, math.inf, allowed)
+        check_choice(group, "nonfinite", _NONFINITE)
+        if group["foreach"] and group["fused"]:
+            raise OptimizerError("fused and foreach cannot both be True: choose one path")
+        for index, param in enumerate(_tensors_of(group["params"])):
+            if param.is_complex() or not param.is_floating_point():
+                raise OptimizerError(
+                    f"parameter {index} has dtype {param.dtype}: only real floating-point "
+                    "parameters can be trained; pass view_as_real(...) of complex ones"
+                )
+            if group["fused"] and not _is_fusable(group, param):
+                raise OptimizerError(
+                    f"fused=True needs dense float32 CPU tensors and the lp potential; parameter "
+                    f"{index} is {param.dtype} on {param.device}: use fused=None to let each "
+                    "tensor take the fastest path it has"
+                )
+
+    def _items(self) -> Iterator[tuple[dict[str, Any], list[Item]]]:
+        """Each group with its tensors that have a gradient; checks all of them, changes nothing."""
+        for number, group in enumerate(self.param_groups):
+            self._potential(group)  # a p edited by hand is refused here, before any step
+            items = []
+            for index, param in enumerate(group["params"]):
+                grad = param.grad
+                if grad is None:
+                    continue
+                if grad.layout != torch.strided:
+                    raise OptimizerError(
+                        f"{self._label(number, index)} has a sparse gradient, which "
+                        f"{type(self).__name__} does not take: use sparse=False in the embedding "
+                        "(rows with zero gradient are left untouched anyway)"
+                    )
+                fused = group["fused"] is not False and not group["foreach"]
+                if fused and _is_fusable(group, param):
+                    path, grad = "fused", _like(grad, param)
+                else:
+                    path = "foreach" if group["foreach"] else "plain"
+                items.append(Item(param, grad, self.state[param], path))
+            yield group, items
+
+    def _label(self, group: int, index: int) -> str:
+        names = self.param_groups[group].get("param_names")
+        return f"parameter {names[index]!r}" if names else f"parameter {index} of group {group}"
+
+    @torch.no_grad()
+    def _is_admitted(self, batches: list[tuple[dict[str, Any], list[Item]]]) -> bool:
+        """Whether to step at all, after the groups' policy on nan and inf."""
+        for number, (group, items) in enumerate(batches):
+            if group["nonfinite"] == "propagate":
+                continue
+            for item in items:
+                if bool(item.grad.isfinite().all()):
+                    continue
+                if group["nonfinite"] == "skip":
+                    return False
+                index = next(i for i, p in enumerate(group["params"]) if p is item.param)
+                raise NonFiniteGradientError(
+                    f"the gradient of {self._label(number, index)} holds nan or inf; no parameter "
+                    'was changed. Lower lr or clip gradients; nonfinite="skip" leaves them out'
+                )
+        return True
+
+    def _potential(self, group: dict[str, Any]) -> Potential:
+        """The group's potential without its scale, which acts through the learning rate."""
+        return group["potential"] if group["potential"] is not None else _lp(group["p"])
+
+    def _factor(self, group: dict[str, Any], item: Item) -> float:
+        """kappa of the scaled potential kappa * psi_p: a step lr there is lr / kappa in u."""
+        scale = group["scale"]
+        if scale is None:
+            return 1.0
+        if scale == "rms":
+            if "scale" not in item.state:
+                item.state["scale"] = LpPotential(group["p"], "rms").bind(item.param).scale
+            scale = item.state["scale"]
+        return LpPotential(group["p"], scale).factor
+
+    def _dual(self, group: dict[str, Any], item: Item) -> Tensor | None:
+        """The tensor's u, in step with its weights; None where it is computed from them."""
+        param, state = item.param, item.state
+        key = group["p"] if group["potential"] is None else repr(group["potential"])
+        if group["potential"] is None and group["p"] in _STATELESS:
+            state.pop("dual", None)
+            state.pop("dual_of", None)
+            return None
+        to_dual, _ = self._maps(group, param)
+        if "dual" not in state or state.get("dual_of") != key:
+            state["dual"], state["dual_of"] = to_dual(param), key
+        elif self._versions.get(param) != param._version:
+            self._compare(group, param, state)
+        return state["dual"]
+
+    def _compare(self, group: dict[str, Any], param: Tensor, state: dict[str, Any]) -> None:
+        """Rebuild u where w is no longer its image; keep it, dead zone and all, elsewhere."""
+        to_dual, to_primal = self._maps(group, param)
+        dual = _like(state["dual"], param)
+        current = to_primal(dual).to(param.dtype) == param
+        state["dual"] = torch.where(current, dual, to_dual(param))
+
+    def _maps(
+        self, group: dict[str, Any], param: Tensor
+    ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+        """to_dual and to_primal exactly as the step computes them, so that bits can be compared."""
+        potential = self._potential(group)
+        if group["fused"] is False or group["foreach"] or not _is_fusable(group, param):
+            return lambda w: potential.to_dual(w.to(state_dtype(w))), potential.to_primal
+        from mirrormargin.geometry.kernels import power_tensors
+
+        def power(x: Tensor, r: float) -> Tensor:
+            y = torch.empty_like(x)
+            power_tensors([x], [y], r)
+            return y
+
+        p = group["p"]
+        return lambda w: power(w.detach(), p - 1), lambda u: power(u, 1 / (p - 1))
+
+    def _remember(self, batches: list[tuple[dict[str, Any], list[Item]]]) -> None:
+        for _, items in batches:
+            for item in items:
+                self._versions[item.param] = item.param._version
+
+    @torch.no_grad()
+    def resync(self) -> None:
+        """Make the dual state follow weights that were changed behind torch's back.
+
+        In-place operations, ``load_state_dict`` and ``nn.init`` are noticed without it; writes
+        through ``param.data``, NumPy views or other processes are not.
+        """
+        for group in self.param_groups:
+            for param in group["params"]:
+                state = self.state[param]
+                if "dual" in state:
+                    self._compare(group, param, state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As in torch; a potential is stored by its ``repr``, so that no pickle is needed."""
+        saved = super().state_dict()
+        for group in saved["param_groups"]:
+            if group["potential"] is not None:
+                group["potential"] = repr(group["potential"])
+        return saved
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As in torch, but states keep their dtype: u and the moments stay float32 under bfloat16.
+
+        Raises:
+            OptimizerError: If a saved tensor or potential does not fit; nothing is changed then.
+        """
+        groups = state_dict["param_groups"]
+        pairs = [
+            (saved_id, param, number, index)
+            for number, (saved, group) in enumerate(zip(groups, self.param_groups, strict=False))
+            for index, (saved_id, param) in enumerate(
+                zip(saved["params"], group["params"], strict=False)
+            )
+        ]
+        for saved_id, param, number, index in pairs:
+            for key, value in state_dict["state"].get(saved_id, {}).items():
+                if isinstance(value, Tensor) and value.ndim and value.shape != param.shape:
+                    raise OptimizerError(
+                        f"the saved {key!r} of {self._label(number, index)} has shape "
+                        f"{tuple(value.shape)}, the parameter {tuple(param.shape)}: the "
+                        "checkpoint belongs to another model"
+                    )
+        potentials = [group["potential"] for group in self.param_groups]
+        for number, (saved, own) in enumerate(zip(groups, potentials, strict=False)):
+            mine = None if own is None else repr(own)
+            if saved.get("potential") != mine:
+                raise OptimizerError(
+                    f"group {number} was saved with potential {saved.get('potential')}, this "
+                    f"optimizer has {mine}: build it with the saved one"
+                )
+        super().load_state_dict(state_dict)
+        for group, potential in zip(self.param_groups, potentials, strict=True):
+            group["potential"] = potential
+        for saved_id, param, _, _ in pairs:
+            for key, value in state_dict["state"].get(saved_id, {}).items():
+                if isinstance(value, Tensor) and value.ndim:
+                    kept = value.to(param.device, torch.promote_types(value.dtype, torch.float32))
+                    self.state[param][key] = _like(kept.clone(), param)
+        self._versions = {}
+
+
+def check_number(
+    group: dict[str, Any], name: str, low: float, high: float, allowed: str, strict: bool = False
+) -> None:
+    """Raise unless ``low <= group[name] < high`` (``low <`` if strict)."""
+    try:
+        value = float(group[name])
+    except (TypeError, ValueError):
+        value = math.nan
+    if not (low < value if strict else low <= value) or not value < high:
+        raise OptimizerError(f"{name} must be {allowed}, got {group[name]!r}")
+
+
+def check_choice(group: dict[str, Any], name: str, choices: tuple[str, ...]) -> None:
+    if group[name] not in choices:
+        allowed = ", ".join(repr(choice) for choice in choices)
+        raise OptimizerError(f"{name} must be one of {allowed}; got {group[name]!r}")
+
+
+@lru_cache(maxsize=64)
+def _lp(p: float) -> LpPotential:
+    return LpPotential(p)
+
+
+def _tensors_of(params: Any) -> Iterator[Tensor]:
+    if isinstance(params, Tensor):
+        yield params
+    elif isinstance(params, (list, tuple)):
+        for entry in params:
+            tensor = entry[1] if isinstance(entry, tuple) else entry
+            if isinstance(tensor, Tensor):  # anything else is for torch to refuse
+                yield tensor
+
+
+def _is_fusable(group: dict[str, Any], param: Tensor) -> bool:
+    return (
+        group["potential"] is None
+        and type(param) in (Tensor, torch.nn.Parameter)
+        and param.device.type == "cpu"
+        and param.dtype == torch.float32
+        and _dense_format(param) is not None
+    )
+
+
+def _dense_format(tensor: Tensor) -> torch.memory_format | None:
+    """The memory format in which the tensor fills its memory without gaps, if one is known."""
+    if tensor.is_contiguous():
+        return torch.contiguous_format
+    if tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+        return torch.channels_last
+    return None
+
+
+def _like(tensor: Tensor, param: Tensor) -> Tensor:
+    """The tensor laid out as the parameter is; itself if it already is, or if that has gaps."""
+    layout = _dense_format(param)
+    if layout is None or tensor.stride() == param.stride():
+        return tensor
+    return tensor.contiguous(memory_format=layout)

@@ -1,0 +1,160 @@
+r"""The optimizers written literally: slow, obvious, in float64, one formula a line.
+
+Every other path is compared with these, step by step. They take a list of tensors with ``.grad``
+and keep their own float64 weights and duals; the tensors receive the rounded weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["ReferenceMirrorAdam", "ReferenceMirrorDescent"]
+
+
+class _Reference:
+    def __init__(self, params: Sequence[Tensor], p: float, scale: float | None) -> None:
+        self.params = list(params)
+        self.p = p
+        self.kappa = 1.0 if scale is None else scale ** (2 - p) / (p - 1)
+        self.w = [param.detach().double() for param in self.params]
+        self.u = [self.to_dual(w) for w in self.w]
+
+    def to_dual(self, w: Tensor) -> Tensor:
+        return self.kappa * w.sign() * w.abs() ** (self.p - 1)
+
+    def to_primal(self, u: Tensor) -> Tensor:
+        return u.sign() * (u.abs() / self.kappa) ** (1 / (self.p - 1))
+
+    def gradients(self, maximize: bool) -> list[Tensor]:
+        sign = -1.0 if maximize else 1.0
+        return [sign * param.grad.detach().double() for param in self.params]  # pyright: ignore
+
+    @torch.no_grad()
+    def move(self, i: int, u: Tensor) -> None:
+        changed = u != self.u[i]
+        self.w[i] = torch.where(changed, self.to_primal(u), self.w[i])
+        self.u[i] = u
+        self.params[i].copy_(
+            torch.where(changed, self.w[i].to(self.params[i].dtype), self.params[i])
+        )
+
+
+class ReferenceMirrorDescent(_Reference):
+    """Mirror descent by the formulas of :class:`mirrormargin.MirrorDescent`."""
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float,
+        p: float = 2.0,
+        *,
+        step_rule: str = "constant",
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+        scale: float | None = None,
+        norm_over: str = "tensor",
+        f_min: float = 0.0,
+        max_lr: float = float("inf"),
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, p, scale)
+        self.lr, self.step_rule, self.norm_over = lr, step_rule, norm_over
+        self.momentum, self.nesterov, self.weight_decay = momentum, nesterov, weight_decay
+        self.f_min, self.max_lr, self.maximize = f_min, max_lr, maximize
+        self.buffers = [torch.zeros_like(w) for w in self.w]
+
+    def step(self, loss: float | None = None) -> None:
+        grads = self.gradients(self.maximize)
+        if self.step_rule == "constant":
+            steps = [self.lr] * len(grads)
+            directions = [g + self.weight_decay * u for g, u in zip(grads, self.u, strict=True)]
+            decay = 1.0
+        elif self.step_rule == "normalized":
+            steps = [self.lr] * len(grads)
+            directions = self.normalize(grads)
+            decay = 1 - self.lr * self.weight_decay
+        else:
+            assert loss is not None, "Polyak steps need the loss"
+            length = self.polyak(grads, self.lr * max(loss - self.f_min, 0.0))
+            steps = [1.0] * len(grads)
+            directions = [length * g for g in grads]
+            decay = max(0.0, 1 - length * self.weight_decay)
+        for i, (step, x) in enumerate(zip(steps, directions, strict=True)):
+            if self.momentum:
+                self.buffers[i] = self.momentum * self.buffers[i] + x
+                x = x + self.momentum * self.buffers[i] if self.nesterov else self.buffers[i]
+            self.move(i, decay * self.u[i] - step * x)
+
+    def normalize(self, grads: list[Tensor]) -> list[Tensor]:
+        q = self.p / (self.p - 1)
+        if self.norm_over == "group":
+            norms = [_norm(torch.cat([g.flatten() for g in grads]), q)] * len(grads)
+        else:
+            norms = [_norm(g, q) for g in grads]
+        return [g / n if n > 0 else torch.zeros_like(g) for g, n in zip(grads, norms, strict=True)]
+
+    def polyak(self, grads: list[Tensor], target: float) -> float:
+        """Bisect < g, w - to_primal(u - lr g) > = target; the left side increases with lr."""
+
+        def decrease(lr: float) -> float:
+            pairs = zip(self.u, grads, strict=True)
+            return sum(
+                float((g * (self.to_primal(u) - self.to_primal(u - lr * g))).sum())
+                for u, g in pairs
+            )
+
+        if target == 0 or not any(g.any() for g in grads):
+            return 0.0
+        low, high = 0.0, 1.0
+        while decrease(high) < target and high < self.max_lr:
+            high *= 2
+        for _ in range(200):
+            middle = (low + high) / 2
+            low, high = (middle, high) if decrease(middle) < target else (low, middle)
+        return min(high, self.max_lr)
+
+
+class ReferenceMirrorAdam(_Reference):
+    """MirrorAdam by the formulas of :class:`mirrormargin.MirrorAdam`."""
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 1e-3,
+        p: float = 2.0,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        scale: float | None = None,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, p, scale)
+        self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
+        self.amsgrad, self.maximize = amsgrad, maximize
+        self.t = 0
+        self.m = [torch.zeros_like(w) for w in self.w]
+        self.v = [torch.zeros_like(w) for w in self.w]
+        self.v_max = [torch.zeros_like(w) for w in self.w]
+
+    def step(self) -> None:
+        beta1, beta2 = self.betas
+        self.t += 1
+        for i, g in enumerate(self.gradients(self.maximize)):
+            self.m[i] = beta1 * self.m[i] + (1 - beta1) * g
+            self.v[i] = beta2 * self.v[i] + (1 - beta2) * g**2
+            self.v_max[i] = torch.maximum(self.v_max[i], self.v[i])
+            second = self.v_max[i] if self.amsgrad else self.v[i]
+            m_hat, v_hat = self.m[i] / (1 - beta1**self.t), second / (1 - beta2**self.t)
+            x = m_hat / (v_hat.sqrt() + self.eps)
+            self.move(i, (1 - self.lr * self.weight_decay) * self.u[i] - self.lr * x)
+
+
+def _norm(x: Tensor, exponent: float) -> float:
+    top = float(x.abs().max()) if x.numel() else 0.0
+    return top * float(((x / top).abs() ** exponent).sum() ** (1 / exponent)) if top else 0.0
