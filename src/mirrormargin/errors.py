@@ -1,4 +1,4 @@
-"""The errors this library raises on purpose. Each says what was given, what is allowed, what to do."""
+"""The errors this library raises on purpose: what was given, what is allowed, what to do."""
 
 __all__ = [
     "GeometryError",

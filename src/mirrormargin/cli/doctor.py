@@ -44,11 +44,12 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; 0 if every check of the self-test passed, else 1."""
+    machine = _describe_machine()  # first: it imports torch, which is not the self-test's time
     checks = {name: _judge(check) for name, check in CHECKS.items()}
     healthy = all(check["ok"] for check in checks.values())
     report = {
         "versions": _list_versions(),
-        "machine": _describe_machine(),
+        "machine": machine,
         "extras": {
             name: importlib.util.find_spec(module) is not None for name, module in EXTRAS.items()
         },

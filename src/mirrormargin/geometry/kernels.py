@@ -68,7 +68,7 @@ _E1, _E2, _E3, _E4, _E5, _E6 = (
 _ARTANH = (0.33333388274702286, 0.1998875928439677, 0.14936200418277745)
 
 # From here on r log2|x| needs more than one float32, and results can underflow.
-_HIGH_POWER = 1.25
+HIGH_POWER = 1.25
 
 
 def power_constants(r: float) -> np.ndarray:
@@ -82,7 +82,7 @@ def power_constants(r: float) -> np.ndarray:
     r_high = float(split.view(np.float32))
     slope = 2 * r / math.log(2)
     slope_high = float(np.float32(slope))
-    if r >= _HIGH_POWER:
+    if r >= HIGH_POWER:
         clamp, lowest, highest = 2.0 ** (-152 / r), 0.0, 2.0 ** (100 / r)
     else:
         clamp = 0.0
@@ -109,61 +109,27 @@ def _with_sign(y, x):
     return bits_float(i32(float_bits(y) | i32(float_bits(x) & _SIGN)))
 
 
-@leaf
-def power_block(x, y, num, constants, scratch):
-    """y = sign(x) |x|^r for num <= BLOCK floats at the addresses x and y, which may be equal.
+# The three stages of |x|^r, for one entry. Stages hand over through rows of scratch memory; the
+# caller writes the loops, so that it can read and write its own arrays in the same pass.
 
-    Three rows of scratch memory hold the exponent, then r log2|x| rounded; s, then the fraction;
-    and the low part of s.
-    """
-    if constants[0] >= _HIGH_POWER:
-        top = _split_high(x, num, f32(constants[8]), scratch)
-        if top < constants[10]:
-            _exponent_high(num, constants, scratch)
-            _finish_high(x, y, num, scratch)
-            return
-    else:
-        bottom, top = _split_low(x, num, scratch)
-        if top < constants[10] and bottom >= constants[9]:
-            _exponent_low(num, constants, scratch)
-            _finish_low(x, y, num, scratch)
-            return
-    # Values near overflow, infinities, nans (and underflow for r close to 1): rare, so plain.
-    _power_plain(x, y, num, constants[0])
+
+@inlined
+def split_high(a, clamp):
+    """|x| = 2^e m as (e 2^23, s, the part of s that float32 loses)."""
+    a = clamp if a < clamp else a
+    bits = float_bits(a)
+    k = i32(i32(bits - _SQRT_HALF) & _EXPONENT_BITS)
+    m = bits_float(i32(bits - k))
+    numerator, denominator = m - _ONE, m + _ONE
+    rounded_off = m - (denominator - _ONE)
+    inverse = _ONE / denominator
+    s = numerator * inverse
+    return f32(k), s, fma(-s, rounded_off, fma(-s, denominator, numerator)) * inverse
 
 
 @leaf
-def _power_plain(x_address, y_address, num, r):
-    x, y = floats(x_address, num), floats(y_address, num)
-    for i in range(num):
-        y[i] = math.copysign(math.pow(abs(np.float64(x[i])), r), np.float64(x[i]))
-
-
-@leaf
-def _split_high(x_address, num, clamp, scratch):
-    x, exponent = floats(x_address, num), floats(scratch, num)
-    s_high, s_low = floats(offset(scratch, BLOCK), num), floats(offset(scratch, 2 * BLOCK), num)
-    top = i32(0)
-    for i in range(num):
-        a = abs(x[i])
-        bits = float_bits(a)
-        top = max(top, bits)
-        a = clamp if a < clamp else a
-        bits = float_bits(a)
-        k = i32(i32(bits - _SQRT_HALF) & _EXPONENT_BITS)
-        m = bits_float(i32(bits - k))
-        numerator, denominator = m - _ONE, m + _ONE
-        rounded_off = m - (denominator - _ONE)
-        inverse = _ONE / denominator
-        s = numerator * inverse
-        exponent[i] = f32(k)
-        s_high[i] = s
-        s_low[i] = fma(-s, rounded_off, fma(-s, denominator, numerator)) * inverse
-    return top
-
-
-@leaf
-def _exponent_high(num, constants, scratch):
+def exponent_high(num, constants, scratch):
+    """t = r log2|x| from rows 0 to 2, as its nearest integer (row 0) and the rest (row 1)."""
     exponent = floats(scratch, num)
     s_high, s_low = floats(offset(scratch, BLOCK), num), floats(offset(scratch, 2 * BLOCK), num)
     r_high, r_low = f32(constants[1]), f32(constants[2])
@@ -182,37 +148,26 @@ def _exponent_high(num, constants, scratch):
         s_high[i] = ((whole - (rounded - _ROUND_HIGH)) + part) + tail
 
 
-@leaf
-def _finish_high(x_address, y_address, num, scratch):
-    x, y = floats(x_address, num), floats(y_address, num)
-    rounded, fraction = floats(scratch, num), floats(offset(scratch, BLOCK), num)
-    for i in range(num):
-        n = i32(float_bits(rounded[i]) << i32(23))
-        power = bits_float(i32(float_bits(_exp2(fraction[i])) + n)) * _DOWNSCALE
-        y[i] = _with_sign(power, x[i])
+@inlined
+def finish_high(rounded, fraction, x):
+    """2^t with the sign of x; results below the normal range are rounded once."""
+    n = i32(float_bits(rounded) << i32(23))
+    return _with_sign(bits_float(i32(float_bits(_exp2(fraction)) + n)) * _DOWNSCALE, x)
+
+
+@inlined
+def split_low(a):
+    """|x| = 2^e m as (e 2^23, s), denormals included."""
+    denormal = a < _SMALLEST_NORMAL
+    bits = float_bits(a * _UPSCALE if denormal else a)
+    k = i32(i32(bits - _SQRT_HALF) & _EXPONENT_BITS)
+    m = bits_float(i32(bits - k))
+    return f32(k) - (_UPSCALE_EXPONENT if denormal else _ZERO), (m - _ONE) / (m + _ONE)
 
 
 @leaf
-def _split_low(x_address, num, scratch):
-    x = floats(x_address, num)
-    exponent, ratio = floats(scratch, num), floats(offset(scratch, BLOCK), num)
-    bottom, top = i32(0x7FFFFFFF), i32(0)
-    for i in range(num):
-        a = abs(x[i])
-        bits = float_bits(a)
-        top = max(top, bits)
-        bottom = min(bottom, bits)
-        denormal = a < _SMALLEST_NORMAL
-        bits = float_bits(a * _UPSCALE if denormal else a)
-        k = i32(i32(bits - _SQRT_HALF) & _EXPONENT_BITS)
-        m = bits_float(i32(bits - k))
-        exponent[i] = f32(k) - (_UPSCALE_EXPONENT if denormal else _ZERO)
-        ratio[i] = (m - _ONE) / (m + _ONE)
-    return bottom, top
-
-
-@leaf
-def _exponent_low(num, constants, scratch):
+def exponent_low(num, constants, scratch):
+    """As ``exponent_high`` for r < 1.25, where one float32 of s is enough."""
     exponent, ratio = floats(scratch, num), floats(offset(scratch, BLOCK), num)
     r_high, r_low, slope = f32(constants[1]), f32(constants[2]), f32(constants[3])
     c1, c2, c3 = f32(constants[5]), f32(constants[6]), f32(constants[7])
@@ -226,14 +181,79 @@ def _exponent_low(num, constants, scratch):
         ratio[i] = (whole - (rounded - _ROUND_LOW)) + part
 
 
+@inlined
+def finish_low(rounded, fraction, x):
+    """2^t with the sign of x; 0 for 0."""
+    n = i32(float_bits(rounded) << i32(23))
+    power = bits_float(i32(float_bits(_exp2(fraction)) + n))
+    return _with_sign(power if x != _ZERO else _ZERO, x)
+
+
 @leaf
-def _finish_low(x_address, y_address, num, scratch):
+def power_block(x, y, num, constants, scratch):
+    """y = sign(x) |x|^r for num <= BLOCK floats at the addresses x and y, which may be equal."""
+    if constants[0] >= HIGH_POWER:
+        top = _split_high_block(x, num, f32(constants[8]), scratch)
+        if top < constants[10]:
+            exponent_high(num, constants, scratch)
+            _finish_high_block(x, y, num, scratch)
+            return
+    else:
+        bottom, top = _split_low_block(x, num, scratch)
+        if top < constants[10] and bottom >= constants[9]:
+            exponent_low(num, constants, scratch)
+            _finish_low_block(x, y, num, scratch)
+            return
+    power_plain(x, y, num, constants[0])
+
+
+@leaf
+def power_plain(x_address, y_address, num, r):
+    """For values near overflow, infinities and nans (and underflow for r near 1): rare."""
+    x, y = floats(x_address, num), floats(y_address, num)
+    for i in range(num):
+        y[i] = math.copysign(math.pow(abs(np.float64(x[i])), r), np.float64(x[i]))
+
+
+@leaf
+def _split_high_block(x_address, num, clamp, scratch):
+    x, exponent = floats(x_address, num), floats(scratch, num)
+    s_high, s_low = floats(offset(scratch, BLOCK), num), floats(offset(scratch, 2 * BLOCK), num)
+    top = i32(0)
+    for i in range(num):
+        a = abs(x[i])
+        top = max(top, float_bits(a))
+        exponent[i], s_high[i], s_low[i] = split_high(a, clamp)
+    return top
+
+
+@leaf
+def _finish_high_block(x_address, y_address, num, scratch):
     x, y = floats(x_address, num), floats(y_address, num)
     rounded, fraction = floats(scratch, num), floats(offset(scratch, BLOCK), num)
     for i in range(num):
-        n = i32(float_bits(rounded[i]) << i32(23))
-        power = bits_float(i32(float_bits(_exp2(fraction[i])) + n))
-        y[i] = _with_sign(power if x[i] != _ZERO else _ZERO, x[i])
+        y[i] = finish_high(rounded[i], fraction[i], x[i])
+
+
+@leaf
+def _split_low_block(x_address, num, scratch):
+    x = floats(x_address, num)
+    exponent, ratio = floats(scratch, num), floats(offset(scratch, BLOCK), num)
+    bottom, top = i32(0x7FFFFFFF), i32(0)
+    for i in range(num):
+        a = abs(x[i])
+        top = max(top, float_bits(a))
+        bottom = min(bottom, float_bits(a))
+        exponent[i], ratio[i] = split_low(a)
+    return bottom, top
+
+
+@leaf
+def _finish_low_block(x_address, y_address, num, scratch):
+    x, y = floats(x_address, num), floats(y_address, num)
+    rounded, fraction = floats(scratch, num), floats(offset(scratch, BLOCK), num)
+    for i in range(num):
+        y[i] = finish_low(rounded[i], fraction[i], x[i])
 
 
 @Kernel
@@ -336,7 +356,8 @@ def largest_entries(tensors) -> np.ndarray:
         1,
     )
     largest = np.zeros(len(tensors))
-    np.maximum.at(largest, owner, out[:, 0])
+    with np.errstate(invalid="ignore"):
+        np.maximum.at(largest, owner, out[:, 0])
     return largest
 
 

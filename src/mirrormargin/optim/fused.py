@@ -31,7 +31,17 @@ from mirrormargin.geometry.compiled import (
     run,
     take_chunk,
 )
-from mirrormargin.geometry.kernels import power_block, power_constants
+from mirrormargin.geometry.kernels import (
+    HIGH_POWER,
+    exponent_high,
+    exponent_low,
+    finish_high,
+    finish_low,
+    power_constants,
+    power_plain,
+    split_high,
+    split_low,
+)
 
 __all__ = ["fused_mirror_adam", "fused_mirror_descent"]
 
@@ -49,7 +59,7 @@ _POWER = 7
 _CORRECTION_SQ = 3  # of Adam's second moment, in the column where descent keeps its coupled decay
 
 # Rows of scratch memory above the three that power_block uses.
-_ROW_X, _ROW_NEW, _ROW_Y = range(3, 6)
+_ROW_X, _ROW_NEW = range(3, 5)
 
 
 @inlined
@@ -126,10 +136,7 @@ def _add_dual(kind, x, w, dual, num, c):
 def _move(kind, w, dual, x, num, decay, lr, power, scratch):
     """u' = decay u - lr x and w' = to_primal(u'), leaving entries with u' = u alone."""
     if kind == _GENERAL:
-        new, y = offset(scratch, _ROW_NEW * BLOCK), offset(scratch, _ROW_Y * BLOCK)
-        _move_dual(dual, x, new, num, decay, lr)
-        power_block(new, y, num, power, scratch)
-        _commit(w, dual, new, y, num)
+        _move_general(w, dual, x, num, decay, lr, power, scratch)
     elif kind == _P2:
         _move_2(w, x, num, decay, lr)
     elif kind == _P3_2:
@@ -139,10 +146,80 @@ def _move(kind, w, dual, x, num, decay, lr, power, scratch):
 
 
 @leaf
-def _move_dual(dual_address, x_address, new_address, num, decay, lr):
+def _move_general(w, dual, x, num, decay, lr, power, scratch):
+    """The stages of ``power_block``; the first also moves u, the last also writes u and w.
+
+    Memory traffic and arithmetic overlap only inside one loop, and here both are long.
+    """
+    new = offset(scratch, _ROW_NEW * BLOCK)
+    if power[0] >= HIGH_POWER:
+        top = _move_split_high(dual, x, new, num, decay, lr, f32(power[8]), scratch)
+        if top < power[10]:
+            exponent_high(num, power, scratch)
+            _finish_commit_high(w, dual, new, num, scratch)
+            return
+    else:
+        bottom, top = _move_split_low(dual, x, new, num, decay, lr, scratch)
+        if top < power[10] and bottom >= power[9]:
+            exponent_low(num, power, scratch)
+            _finish_commit_low(w, dual, new, num, scratch)
+            return
+    power_plain(new, scratch, num, power[0])
+    _commit(w, dual, new, scratch, num)
+
+
+@leaf
+def _move_split_high(dual_address, x_address, new_address, num, decay, lr, clamp, scratch):
     dual, x, new = floats(dual_address, num), floats(x_address, num), floats(new_address, num)
+    exponent = floats(scratch, num)
+    s_high, s_low = floats(offset(scratch, BLOCK), num), floats(offset(scratch, 2 * BLOCK), num)
+    top = i32(0)
     for i in range(num):
-        new[i] = fma(-lr, x[i], decay * dual[i])
+        moved = fma(-lr, x[i], decay * dual[i])
+        new[i] = moved
+        a = abs(moved)
+        top = max(top, float_bits(a))
+        exponent[i], s_high[i], s_low[i] = split_high(a, clamp)
+    return top
+
+
+@leaf
+def _move_split_low(dual_address, x_address, new_address, num, decay, lr, scratch):
+    dual, x, new = floats(dual_address, num), floats(x_address, num), floats(new_address, num)
+    exponent, ratio = floats(scratch, num), floats(offset(scratch, BLOCK), num)
+    bottom, top = i32(0x7FFFFFFF), i32(0)
+    for i in range(num):
+        moved = fma(-lr, x[i], decay * dual[i])
+        new[i] = moved
+        a = abs(moved)
+        top = max(top, float_bits(a))
+        bottom = min(bottom, float_bits(a))
+        exponent[i], ratio[i] = split_low(a)
+    return bottom, top
+
+
+@leaf
+def _finish_commit_high(w_address, dual_address, new_address, num, scratch):
+    w, dual, new = floats(w_address, num), floats(dual_address, num), floats(new_address, num)
+    rounded, fraction = floats(scratch, num), floats(offset(scratch, BLOCK), num)
+    zero = _hidden_zero(num)
+    for i in range(num):
+        u, moved, old = dual[i], new[i], w[i]
+        value = finish_high(rounded[i], fraction[i], moved)
+        dual[i] = moved
+        w[i] = _keep(old, value, u, moved, zero)
+
+
+@leaf
+def _finish_commit_low(w_address, dual_address, new_address, num, scratch):
+    w, dual, new = floats(w_address, num), floats(dual_address, num), floats(new_address, num)
+    rounded, fraction = floats(scratch, num), floats(offset(scratch, BLOCK), num)
+    zero = _hidden_zero(num)
+    for i in range(num):
+        u, moved, old = dual[i], new[i], w[i]
+        value = finish_low(rounded[i], fraction[i], moved)
+        dual[i] = moved
+        w[i] = _keep(old, value, u, moved, zero)
 
 
 @leaf

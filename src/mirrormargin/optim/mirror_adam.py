@@ -107,8 +107,7 @@ class MirrorAdam(MirrorOptimizer):
         columns: list[tuple[Any, ...]] = []
         for item in items:
             state = _moments(group, item)
-            state["step"] += 1
-            t = float(state["step"])
+            t = state["step"] = int(state["step"]) + 1
             columns.append(
                 (
                     item.param,
@@ -140,7 +139,7 @@ class MirrorAdam(MirrorOptimizer):
 def _moments(group: dict[str, Any], item: Item) -> dict[str, Any]:
     state, dtype = item.state, state_dtype(item.param)
     if "exp_avg" not in state:
-        state["step"] = torch.tensor(0.0)
+        state["step"] = 0
         state["exp_avg"] = torch.zeros_like(item.param, dtype=dtype)
         state["exp_avg_sq"] = torch.zeros_like(item.param, dtype=dtype)
     if group["amsgrad"] and "max_exp_avg_sq" not in state:

@@ -40,7 +40,7 @@ class MirrorOptimizer(Optimizer):
     """Base class of :class:`MirrorDescent` and :class:`MirrorAdam`."""
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
-        self._versions: dict[Tensor, int] = {}
+        self._versions: dict[int, int] = {}
         super().__init__(params, defaults)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -97,23 +97,23 @@ class MirrorOptimizer(Optimizer):
         """Each group with its tensors that have a gradient; checks all of them, changes nothing."""
         for number, group in enumerate(self.param_groups):
             self._potential(group)  # a p edited by hand is refused here, before any step
-            items = []
+            may_fuse = group["fused"] is not False and not group["foreach"]
+            otherwise = "foreach" if group["foreach"] else "plain"
+            state, items = self.state, []
             for index, param in enumerate(group["params"]):
                 grad = param.grad
                 if grad is None:
                     continue
-                if grad.layout != torch.strided:
+                if grad.layout is not torch.strided:
                     raise OptimizerError(
                         f"{self._label(number, index)} has a sparse gradient, which "
                         f"{type(self).__name__} does not take: use sparse=False in the embedding "
                         "(rows with zero gradient are left untouched anyway)"
                     )
-                fused = group["fused"] is not False and not group["foreach"]
-                if fused and _is_fusable(group, param):
-                    path, grad = "fused", _like(grad, param)
+                if may_fuse and _is_fusable(group, param):
+                    items.append(Item(param, _like(grad, param), state[param], "fused"))
                 else:
-                    path = "foreach" if group["foreach"] else "plain"
-                items.append(Item(param, grad, self.state[param], path))
+                    items.append(Item(param, grad, state[param], otherwise))
             yield group, items
 
     def _label(self, group: int, index: int) -> str:
@@ -157,14 +157,14 @@ class MirrorOptimizer(Optimizer):
         """The tensor's u, in step with its weights; None where it is computed from them."""
         param, state = item.param, item.state
         key = group["p"] if group["potential"] is None else repr(group["potential"])
-        if group["potential"] is None and group["p"] in _STATELESS:
+        if key in _STATELESS:
             state.pop("dual", None)
             state.pop("dual_of", None)
             return None
-        to_dual, _ = self._maps(group, param)
         if "dual" not in state or state.get("dual_of") != key:
+            to_dual, _ = self._maps(group, param)
             state["dual"], state["dual_of"] = to_dual(param), key
-        elif self._versions.get(param) != param._version:
+        elif self._versions.get(id(param)) != param._version:
             self._compare(group, param, state)
         return state["dual"]
 
@@ -193,9 +193,12 @@ class MirrorOptimizer(Optimizer):
         return lambda w: power(w.detach(), p - 1), lambda u: power(u, 1 / (p - 1))
 
     def _remember(self, batches: list[tuple[dict[str, Any], list[Item]]]) -> None:
-        for _, items in batches:
-            for item in items:
-                self._versions[item.param] = item.param._version
+        self._versions = {
+            id(item.param): item.param._version
+            for _, items in batches
+            for item in items
+            if "dual" in item.state
+        }
 
     @torch.no_grad()
     def resync(self) -> None:
@@ -294,10 +297,10 @@ def _tensors_of(params: Any) -> Iterator[Tensor]:
 
 def _is_fusable(group: dict[str, Any], param: Tensor) -> bool:
     return (
-        group["potential"] is None
+        param.dtype is torch.float32
+        and param.is_cpu
         and type(param) in (Tensor, torch.nn.Parameter)
-        and param.device.type == "cpu"
-        and param.dtype == torch.float32
+        and group["potential"] is None
         and _dense_format(param) is not None
     )
 
@@ -313,7 +316,7 @@ def _dense_format(tensor: Tensor) -> torch.memory_format | None:
 
 def _like(tensor: Tensor, param: Tensor) -> Tensor:
     """The tensor laid out as the parameter is; itself if it already is, or if that has gaps."""
-    layout = _dense_format(param)
-    if layout is None or tensor.stride() == param.stride():
+    if tensor.stride() == param.stride():
         return tensor
-    return tensor.contiguous(memory_format=layout)
+    layout = _dense_format(param)
+    return tensor if layout is None else tensor.contiguous(memory_format=layout)

@@ -70,7 +70,8 @@ def polyak_root(
         return 0.0
     if math.isnan(target):
         return math.nan
-    low, high = math.log(1e-300), math.log(min(max_lr, 1e300))
+    cap = min(max_lr, 1e300)
+    low, high = math.log(1e-300), math.log(cap)
 
     def excess(log_lr: float) -> float:
         value = decrease(math.exp(log_lr))
@@ -79,14 +80,14 @@ def polyak_root(
         return math.log(value) - math.log(target) if value > 0 else -math.inf
 
     if math.isinf(target):
-        return math.exp(high)
+        return cap
     x = min(max(math.log(guess), low), high) if 0 < guess < math.inf else high
     fx = excess(x)
     # Bracket the root, doubling the stride: a finds too little decrease, b too much.
     a, b, fa, fb, stride = x, x, fx, fx, 0.5
     while fb < 0:
         if b == high:
-            return math.exp(high)
+            return cap
         a, fa = b, fb
         b = min(b + stride, high)
         fb, stride = excess(b), 2 * stride

@@ -1,0 +1,181 @@
+"""Potentials: the maps invert each other, divergences are divergences, norms are exact."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from mirrormargin import GeometryError, HypentropyPotential, LpPotential, directional_divergence
+from mirrormargin.geometry import lp_norm
+
+exponents = st.floats(1.05, 20.0)
+entries = st.floats(-100, 100).map(lambda x: 0.0 if abs(x) < 1e-3 else x)
+vectors = arrays(np.float64, st.integers(1, 8), elements=entries)
+pairs = st.integers(1, 8).flatmap(
+    lambda n: st.tuples(*(arrays(np.float64, n, elements=entries) for _ in range(2)))
+)
+POTENTIALS = [
+    *(LpPotential(p) for p in (1.05, 1.1, 1.5, 1.75, 2.0, 3.0, 7.5)),
+    *(LpPotential(p, scale=0.3) for p in (1.2, 2.0, 5.0)),
+    HypentropyPotential(0.5),
+    HypentropyPotential(3.0),
+]
+
+
+@given(vectors)
+@pytest.mark.parametrize("potential", POTENTIALS, ids=repr)
+def test_maps_invert_each_other(potential, w):
+    np.testing.assert_allclose(potential.to_primal(potential.to_dual(w)), w, rtol=1e-12)
+
+
+@given(vectors)
+@pytest.mark.parametrize("potential", POTENTIALS, ids=repr)
+def test_to_dual_is_the_gradient_of_the_value(potential, w):
+    w = np.where(np.abs(w) < 0.1, 0.1, w)  # away from 0, where p < 2 has no second derivative
+    tensor = torch.tensor(w, requires_grad=True)
+    potential.value(tensor).backward()
+    np.testing.assert_allclose(tensor.grad.numpy(), potential.to_dual(w), rtol=1e-9)
+
+
+@given(pairs)
+@pytest.mark.parametrize("potential", POTENTIALS, ids=repr)
+def test_bregman_divergence_is_its_definition_and_at_least_zero(potential, pair):
+    a, b = pair
+    value = float(potential.bregman(a, b))
+    terms = (potential.value(a), -potential.value(b), -np.sum(potential.to_dual(b) * (a - b)))
+    assert value >= 0
+    assert value == pytest.approx(float(sum(terms)), abs=1e-10 * (1 + sum(map(abs, terms))))
+    assert float(potential.bregman(a, a)) <= 1e-12 * (1 + abs(float(potential.value(a))))
+
+
+@given(pairs, exponents)
+def test_fenchel_young_and_hoelder(pair, p):
+    w, g = pair
+    potential, q = LpPotential(p), p / (p - 1)
+    inner = float(np.sum(w * g))
+    conjugate = float(potential.dual_norm(g)) ** q / q
+    assert inner <= float(potential.value(w)) + conjugate * (1 + 1e-9) + 1e-9
+    assert inner <= float(potential.norm(w)) * float(potential.dual_norm(g)) * (1 + 1e-9)
+
+
+@given(vectors, exponents)
+def test_dual_of_a_vector_has_matching_dual_norm(w, p):
+    """||grad psi(w)||_q = ||w||_p^(p-1)."""
+    potential = LpPotential(p)
+    norm = float(potential.norm(w))
+    dual = float(potential.dual_norm(potential.to_dual(w)))
+    assert dual == pytest.approx(norm ** (p - 1), rel=1e-9, abs=1e-280)
+
+
+@given(pairs, exponents)
+def test_directional_divergence_is_scale_free_and_bounded(pair, p):
+    u, v = pair
+    if not (u.any() and v.any()):
+        return
+    value = float(directional_divergence(u, v, p))
+    assert -1e-12 <= value <= 2 + 1e-9
+    assert value == pytest.approx(float(directional_divergence(7 * u, 0.01 * v, p)), abs=1e-10)
+    potential = LpPotential(p)
+    unit_u, unit_v = u / potential.norm(u), v / potential.norm(v)
+    assert value == pytest.approx(1 - np.sum(potential.to_dual(unit_v) * unit_u), abs=1e-9)
+    assert float(directional_divergence(u, 3 * u, p)) == pytest.approx(0, abs=1e-12)
+
+
+@given(pairs)
+def test_directional_divergence_at_p2_is_one_minus_cosine(pair):
+    u, v = pair
+    if u.any() and v.any():
+        cosine = np.sum(u * v) / np.linalg.norm(u) / np.linalg.norm(v)
+        assert float(directional_divergence(u, v, 2.0)) == pytest.approx(1 - cosine, abs=1e-12)
+
+
+@pytest.mark.parametrize("exponent", [1.01, 1.1, 1.5, 2.0, 3.0, 11.0, 101.0])
+@pytest.mark.parametrize("magnitude", [1e-30, 1e-10, 1.0, 1e10, 1e30])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_norms_are_accurate_at_every_magnitude(exponent, magnitude, dtype):
+    x = (torch.randn(5000, dtype=torch.float64) * magnitude).to(dtype)
+    scaled = (x.double() / magnitude).abs().numpy()
+    exact = float(np.sum(scaled**exponent) ** (1 / exponent)) * magnitude
+    assert float(lp_norm(x, exponent)) == pytest.approx(exact, rel=1e-6)
+    assert float(lp_norm(x, exponent)) >= float(x.abs().max()) * (1 - 1e-6)
+
+
+def test_norms_of_special_vectors():
+    assert float(lp_norm(torch.zeros(3), 3.0)) == 0
+    assert float(lp_norm(torch.empty(0), 3.0)) == 0
+    assert float(lp_norm(torch.tensor([1.0, math.inf]), 3.0)) == math.inf
+    assert math.isnan(float(lp_norm(torch.tensor([1.0, math.nan]), 3.0)))
+    assert float(lp_norm([3.0, -4.0], math.inf)) == 4
+    with pytest.raises(GeometryError, match="exponent >= 1"):
+        lp_norm([1.0], 0.5)
+
+
+@pytest.mark.parametrize("p", [1.0, 0.5, 0, -2, math.nan, math.inf, "x", None])
+def test_exponents_outside_one_to_infinity_are_refused(p):
+    with pytest.raises(GeometryError, match="1 < p < inf"):
+        LpPotential(p)
+    assert issubclass(GeometryError, ValueError)
+
+
+@pytest.mark.parametrize("scale", [0, -1.0, math.nan, math.inf, "std"])
+def test_wrong_scales_are_refused(scale):
+    with pytest.raises(GeometryError, match="scale must be"):
+        LpPotential(2.0, scale)
+    with pytest.raises(GeometryError, match="beta must be"):
+        HypentropyPotential(0.0)
+
+
+def test_scale_one_divides_by_p_minus_one():
+    w = np.array([0.5, -2.0])
+    plain, scaled = LpPotential(1.25), LpPotential(1.25, scale=1.0)
+    np.testing.assert_allclose(scaled.to_dual(w) * 0.25, plain.to_dual(w))
+    assert float(scaled.value(w)) * 0.25 == pytest.approx(float(plain.value(w)))
+
+
+@pytest.mark.parametrize("p", [1.1, 2.0, 5.0])
+def test_scaled_potential_has_unit_curvature_at_its_scale(p):
+    potential, h = LpPotential(p, scale=0.02), 1e-6
+    slope = (potential.to_dual(0.02 + h) - potential.to_dual(0.02 - h)) / (2 * h)
+    assert float(slope) == pytest.approx(1, rel=1e-6)
+
+
+def test_rms_scale_is_bound_to_a_tensor():
+    potential = LpPotential(1.5, scale="rms")
+    with pytest.raises(GeometryError, match="bind"):
+        potential.to_dual([1.0])
+    assert potential.bind([3.0, 4.0]).scale == pytest.approx(math.sqrt(12.5))
+    assert potential.bind(torch.zeros(4)).scale == 1.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_tensors_keep_their_dtype_and_shape(dtype):
+    w = torch.tensor([[0.5, -2.0], [0.0, 1.0]]).to(dtype)
+    for potential in POTENTIALS:
+        dual = potential.to_dual(w)
+        assert (dual.dtype, dual.shape) == (dtype, w.shape)
+        exact = potential.to_dual(w.double())
+        torch.testing.assert_close(dual.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-30)
+
+
+def test_numpy_in_numpy_out():
+    potential = LpPotential(3.0)
+    readonly = np.array([1.0, -2.0], dtype=">f8")
+    readonly.flags.writeable = False
+    assert isinstance(potential.to_dual(readonly), np.ndarray)
+    assert isinstance(potential.value([1, 2]), np.floating)
+    assert isinstance(potential.norm(torch.ones(2)), torch.Tensor)
+    with pytest.raises(TypeError, match="real numbers"):
+        potential.to_dual(["a"])
+
+
+def test_directions_need_two_vectors_of_one_shape():
+    with pytest.raises(GeometryError, match=r"shape \(2,\) and iterate \(3,\)"):
+        directional_divergence([1.0, 2.0], [1.0, 2.0, 3.0], 2.0)
+    with pytest.raises(GeometryError, match="iterate has p-norm 0"):
+        directional_divergence([1.0, 2.0], [0.0, 0.0], 2.0)

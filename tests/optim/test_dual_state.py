@@ -1,0 +1,173 @@
+"""The dual variable follows the weights, whoever changes them."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from catalogue import PATHS, bits, make_params, set_gradients
+from torch import nn
+
+from mirrormargin import LpPotential, MirrorAdam, MirrorDescent, OptimizerError
+
+PATH = pytest.mark.parametrize("path", PATHS)
+
+
+def _fresh(params, p=1.3, path="fused"):
+    return MirrorDescent(params, lr=0.05, p=p, **PATHS[path])
+
+
+def _expect_like_new(params, optimizer, path):
+    """The next step equals that of an optimizer that has only ever seen these weights."""
+    twins = [nn.Parameter(param.detach().clone()) for param in params]
+    twin = _fresh(twins, optimizer.param_groups[0]["p"], path)
+    for targets, stepper in ((params, optimizer), (twins, twin)):
+        set_gradients(targets, 9)
+        stepper.step()
+    for mine, other in zip(params, twins, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-6, atol=0)
+
+
+@PATH
+@pytest.mark.parametrize("edit", ["copy_", "mul_", "init", "load_state_dict", "data+resync"])
+def test_edits_of_the_weights_are_followed(path, edit):
+    params = make_params()
+    optimizer = _fresh(params, path=path)
+    for k in range(3):
+        set_gradients(params, k)
+        optimizer.step()
+    news = make_params(seed=7)
+    with torch.no_grad():
+        for param, new in zip(params, news, strict=True):
+            if edit == "copy_":
+                param.copy_(new)
+            elif edit == "mul_":
+                param.mul_(1 - 1e-6)  # tiny edits count as well
+            elif edit == "init":
+                nn.init.constant_(param, 0.3)
+            elif edit == "load_state_dict":
+                module = nn.Module()
+                module.weight = param
+                module.load_state_dict({"weight": new.detach()})
+            else:
+                param.data.copy_(new)
+    if edit == "data+resync":
+        optimizer.resync()
+    _expect_like_new(params, optimizer, path)
+
+
+@PATH
+def test_changing_p_rebuilds_the_dual(path):
+    params = make_params()
+    optimizer = _fresh(params, p=1.1, path=path)
+    for p in (1.1, 1.7, 2.0, 4.0, 1.5):
+        optimizer.param_groups[0]["p"] = p
+        set_gradients(params, int(10 * p))
+        optimizer.step()
+        _expect_like_new(params, optimizer, path)
+    assert "dual" not in optimizer.state[params[0]]
+
+
+def test_changing_scale_rescales_the_step():
+    weight = nn.Parameter(torch.full((4,), 0.5))
+    optimizer = MirrorDescent([weight], lr=0.1, p=1.2, scale=0.5)
+    for scale in (0.5, 0.1):
+        optimizer.param_groups[0]["scale"] = scale
+        potential = LpPotential(1.2, scale)
+        expected = potential.to_primal(potential.to_dual(weight.detach().double()) - 0.1)
+        weight.grad = torch.ones(4)
+        optimizer.step()
+        torch.testing.assert_close(weight.detach().double(), expected, rtol=1e-5, atol=0)
+
+
+def test_rms_scale_is_that_of_the_initial_tensor_and_survives_a_checkpoint():
+    weight, zero = nn.Parameter(torch.tensor([3.0, 4.0])), nn.Parameter(torch.zeros(2))
+    optimizer = MirrorDescent([weight, zero], lr=0.1, p=1.2, scale="rms")
+    for _ in range(2):
+        weight.grad, zero.grad = torch.ones(2), torch.ones(2)
+        optimizer.step()
+    assert optimizer.state[weight]["scale"] == pytest.approx(12.5**0.5)
+    assert optimizer.state[zero]["scale"] == 1.0
+    other = MirrorDescent([weight, zero], lr=0.1, p=1.2, scale="rms")
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    assert other.state[weight]["scale"] == optimizer.state[weight]["scale"]
+
+
+@PATH
+def test_no_dead_zone_at_p_near_one(path):
+    """|u|^(1/(p-1)) underflows long before u does: only a stored u gets out of zero."""
+    weight = nn.Parameter(torch.zeros(3))
+    optimizer = MirrorDescent([weight], lr=1e-5, p=1.1, **PATHS[path])
+    weight.grad = torch.ones(3)
+    for _ in range(20_000):
+        optimizer.step()
+    assert weight.detach().tolist() == pytest.approx([-1.02e-7] * 3, rel=0.02)
+
+
+@PATH
+@pytest.mark.parametrize("p", [1.1, 1.75, 4.0])
+def test_dead_zone_survives_checkpoints_and_harmless_edits(path, p):
+    weight = nn.Parameter(torch.zeros(5))
+    optimizer = MirrorDescent([weight], lr=1e-6, p=p, **PATHS[path])
+    weight.grad = torch.ones(5)
+    for _ in range(5):
+        optimizer.step()
+    dual = optimizer.state[weight]["dual"].clone()
+    with torch.no_grad():
+        weight.add_(0.0)  # an in-place write that changes nothing
+    saved = copy.deepcopy(optimizer.state_dict())
+    optimizer.load_state_dict(saved)
+    weight.grad = torch.zeros(5)
+    optimizer.step()
+    assert torch.equal(optimizer.state[weight]["dual"], dual)
+
+
+def test_state_is_rebuilt_when_a_checkpoint_has_none():
+    params = make_params()
+    optimizer = _fresh(params)
+    saved = copy.deepcopy(optimizer.state_dict())
+    set_gradients(params, 0)
+    optimizer.step()
+    optimizer.load_state_dict(saved)
+    assert "dual" not in optimizer.state[params[0]]
+    _expect_like_new(params, optimizer, "fused")
+
+
+@pytest.mark.parametrize("kind", [MirrorDescent, MirrorAdam])
+def test_a_step_with_zero_gradients_only_creates_state(kind):
+    """Checkpoint helpers step a fresh optimizer once, with zero gradients and lr 0."""
+    params = make_params()
+    before = bits(params)
+    for step_rule in ("constant", "normalized", "polyak"):
+        options = {"step_rule": step_rule} if kind is MirrorDescent else {}
+        optimizer = kind(params, lr=0.1, p=1.3, **options)
+        for param in params:
+            param.grad = torch.zeros_like(param)
+        optimizer.step(closure=None)
+        assert bits(params) == before
+        assert all("dual" in optimizer.state[param] for param in params)
+
+
+def test_mismatched_state_is_refused_and_changes_nothing():
+    params = make_params()
+    optimizer = _fresh(params)
+    set_gradients(params, 0)
+    optimizer.step()
+    before = bits(params), bits([optimizer.state[w]["dual"] for w in params])
+    wrong = copy.deepcopy(optimizer.state_dict())
+    wrong["state"][1]["dual"] = torch.zeros(9)
+    with pytest.raises(OptimizerError, match=r"'dual' of parameter 1 of group 0 has shape \(9,\)"):
+        optimizer.load_state_dict(wrong)
+    assert before == (bits(params), bits([optimizer.state[w]["dual"] for w in params]))
+
+
+def test_the_compiled_path_bumps_the_version_counter():
+    """A later backward through the old value must fail instead of using overwritten numbers."""
+    weight = nn.Parameter(torch.full((3,), 2.0))
+    optimizer = MirrorDescent([weight], lr=0.5, p=1.1, fused=True)
+    loss = (weight**2).sum()
+    weight.grad = torch.ones(3)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

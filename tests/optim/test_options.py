@@ -1,0 +1,212 @@
+"""Bad input: a clear message, and parameters untouched."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from catalogue import PATHS, bits, make_params, set_gradients
+from torch import nn
+
+from mirrormargin import (
+    HypentropyPotential,
+    LpPotential,
+    MirrorAdam,
+    MirrorDescent,
+    NonFiniteGradientError,
+    OptimizerError,
+    param_groups,
+)
+
+BAD_DESCENT = [
+    ({"lr": -1.0}, "lr must be a number >= 0"),
+    ({"lr": math.nan}, "lr must be"),
+    ({"lr": math.inf}, "lr must be"),
+    ({"lr": "fast"}, "lr must be"),
+    ({"p": 1.0}, "1 < p < inf"),
+    ({"p": 0.5}, "1 < p < inf"),
+    ({"p": math.inf}, "1 < p < inf"),
+    ({"p": math.nan}, "1 < p < inf"),
+    ({"p": "two"}, "p must be a number"),
+    ({"step_rule": "adaptive"}, "step_rule must be one of 'constant', 'normalized', 'polyak'"),
+    ({"norm_over": "model"}, "norm_over must be one of"),
+    ({"polyak": "sps"}, "polyak must be one of"),
+    ({"momentum": 1.0}, r"momentum must be a number in \[0, 1\)"),
+    ({"momentum": -0.1}, "momentum must be"),
+    ({"nesterov": True}, "nesterov=True needs momentum"),
+    ({"weight_decay": -0.1}, "weight_decay must be"),
+    ({"scale": 0.0}, "scale must be"),
+    ({"scale": "std"}, "scale must be"),
+    ({"f_min": math.inf}, "f_min must be"),
+    ({"max_lr": 0.0}, "max_lr must be"),
+    ({"maximize": True, "step_rule": "polyak"}, "minimize -loss"),
+    ({"nonfinite": "ignore"}, "nonfinite must be one of"),
+    ({"fused": True, "foreach": True}, "cannot both be True"),
+    ({"potential": "l1"}, "potential must be"),
+    ({"potential": HypentropyPotential(1.0), "p": 1.5}, "leave them out"),
+    ({"potential": HypentropyPotential(1.0), "step_rule": "normalized"}, "has no dual norm"),
+]
+BAD_ADAM = [
+    ({"betas": (1.0, 0.9)}, "betas must be two numbers"),
+    ({"betas": 0.9}, "betas must be two numbers"),
+    ({"eps": -1e-8}, "eps must be"),
+    ({"p": 1.0}, "1 < p < inf"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD_DESCENT)
+def test_each_wrong_option_of_mirror_descent_is_named(options, message):
+    with pytest.raises(OptimizerError, match=message):
+        MirrorDescent(make_params(), **{"lr": 0.1, **options})
+
+
+@pytest.mark.parametrize(("options", "message"), BAD_ADAM)
+def test_each_wrong_option_of_mirror_adam_is_named(options, message):
+    with pytest.raises(OptimizerError, match=message):
+        MirrorAdam(make_params(), **options)
+
+
+def test_options_of_added_groups_are_checked():
+    params = make_params()
+    optimizer = MirrorDescent(params[:1], lr=0.1, p=1.2)
+    with pytest.raises(OptimizerError, match="1 < p < inf"):
+        optimizer.add_param_group({"params": params[1:2], "p": 1.0})
+    assert len(optimizer.param_groups) == 1
+    optimizer.add_param_group({"params": params[1:2], "p": 3.0})
+    assert [group["p"] for group in optimizer.param_groups] == [1.2, 3.0]
+
+
+def test_an_exponent_edited_to_nonsense_is_refused_before_any_step():
+    params = make_params()
+    optimizer = MirrorDescent([{"params": params[:2]}, {"params": params[2:]}], lr=0.1, p=1.2)
+    set_gradients(params, 0)
+    before = bits(params)
+    optimizer.param_groups[1]["p"] = 1.0
+    with pytest.raises(ValueError, match="1 < p < inf"):
+        optimizer.step()
+    assert bits(params) == before
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("kind", [MirrorDescent, MirrorAdam])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_nonfinite_gradients_raise_skip_or_propagate(path, kind, bad):
+    outcomes = {}
+    for policy in ("raise", "skip", "propagate"):
+        params = make_params()
+        names = [(f"layer.{i}", param) for i, param in enumerate(params)]
+        optimizer = kind(names, lr=0.1, p=1.3, nonfinite=policy, **PATHS[path])
+        set_gradients(params, 0)
+        params[3].grad[1, 2, 3] = bad
+        before = bits(params)
+        if policy == "raise":
+            with pytest.raises(NonFiniteGradientError, match=r"'layer\.3' holds nan or inf"):
+                optimizer.step()
+        else:
+            optimizer.step()
+        outcomes[policy] = bits(params) == before
+        if policy == "propagate":
+            assert not bool(params[3][1, 2, 3].isfinite())
+            assert bool(params[0].isfinite().all())
+    assert outcomes == {"raise": True, "skip": True, "propagate": False}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_nonfinite_gradients_poison_a_normalized_step_alike_on_every_path(path):
+    params = make_params()
+    optimizer = MirrorDescent(params, lr=0.1, p=1.3, step_rule="normalized", **PATHS[path])
+    set_gradients(params, 0)
+    params[0].grad[0, 0], params[1].grad[0] = math.inf, math.nan
+    before = params[0].detach().clone()
+    optimizer.step()
+    assert bool(params[0][0, 0].isnan())
+    assert torch.equal(params[0][1:], before[1:])  # finite / inf = 0: no step
+    assert bool(params[1].isnan().all())
+    assert bool(params[4].isfinite().all())
+
+
+def test_sparse_gradients_get_a_clear_error():
+    embedding = nn.Embedding(10, 4, sparse=True)
+    optimizer = MirrorDescent(embedding.named_parameters(), lr=0.1, p=1.1)
+    embedding(torch.tensor([1, 2])).sum().backward()
+    before = bits([embedding.weight])
+    with pytest.raises(OptimizerError, match="'weight' has a sparse gradient"):
+        optimizer.step()
+    assert bits([embedding.weight]) == before
+
+
+def test_complex_parameters_are_refused():
+    with pytest.raises(OptimizerError, match="view_as_real"):
+        MirrorDescent([nn.Parameter(torch.ones(2, dtype=torch.complex64))], lr=0.1)
+
+
+def test_fused_is_refused_where_it_cannot_be():
+    with pytest.raises(OptimizerError, match="fused=True needs dense float32 CPU"):
+        MirrorDescent(make_params(torch.float64), lr=0.1, fused=True)
+    with pytest.raises(OptimizerError, match="fused=True needs"):
+        MirrorAdam(make_params(), fused=True, potential=HypentropyPotential())
+
+
+def test_an_lp_potential_sets_p_and_scale():
+    optimizer = MirrorDescent(make_params(), lr=0.1, potential=LpPotential(1.4, scale=0.2))
+    group = optimizer.param_groups[0]
+    assert (group["p"], group["scale"], group["potential"]) == (1.4, 0.2, None)
+
+
+def test_polyak_needs_a_loss():
+    params = make_params()
+    optimizer = MirrorDescent(params, lr=1.0, p=1.5, step_rule="polyak")
+    set_gradients(params, 0)
+    before = bits(params)
+    with pytest.raises(OptimizerError, match=r"step\(loss=loss\)"):
+        optimizer.step()
+    assert bits(params) == before
+
+
+def test_potentials_are_matched_between_checkpoint_and_optimizer():
+    params = make_params()
+    saved = MirrorDescent(params, lr=0.1, potential=HypentropyPotential(0.5)).state_dict()
+    assert saved["param_groups"][0]["potential"] == "HypentropyPotential(beta=0.5)"
+    MirrorDescent(params, lr=0.2, potential=HypentropyPotential(0.5)).load_state_dict(saved)
+    other = MirrorDescent(params, lr=0.2, potential=HypentropyPotential(0.7))
+    with pytest.raises(OptimizerError, match="build it with the saved one"):
+        other.load_state_dict(saved)
+    assert other.param_groups[0]["lr"] == 0.2
+
+
+class TestParamGroups:
+    model = nn.TransformerEncoderLayer(8, 2, 16)
+
+    def test_first_match_wins_and_names_are_kept(self):
+        groups = param_groups(
+            self.model, {"*attn*": {"p": 1.1}, "*.bias": {"lr": 0.5}, "*": {"p": 3.0}}
+        )
+        optimizer = MirrorDescent(groups, lr=0.1)
+        names = [group["param_names"] for group in optimizer.param_groups]
+        assert all("attn" in name for name in names[0])
+        assert "self_attn.out_proj.bias" in names[0]
+        assert sum(map(len, names)) == len(list(self.model.parameters()))
+        assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.5, 0.1]
+
+    def test_a_pattern_that_matches_nothing_is_an_error(self):
+        with pytest.raises(
+            OptimizerError, match=r"'\*atn\*' gives an empty group.*names look like"
+        ):
+            param_groups(self.model, {"*atn*": {"p": 1.1}, "*": {}})
+
+    def test_a_shadowed_pattern_is_an_error(self):
+        with pytest.raises(OptimizerError, match="taken by earlier patterns"):
+            param_groups(self.model, {"*": {}, "*attn*": {"p": 1.1}})
+
+    def test_an_unmatched_parameter_is_an_error(self):
+        with pytest.raises(OptimizerError, match="match no pattern"):
+            param_groups(self.model, {"*attn*": {"p": 1.1}})
+
+    def test_frozen_parameters_are_left_out_and_tied_ones_come_once(self):
+        model = nn.Module()
+        model.a, model.b = nn.Linear(3, 3, bias=False), nn.Linear(3, 3)
+        model.c = model.a
+        model.b.bias.requires_grad_(False)
+        (group,) = param_groups(model, {"*": {"p": 1.5}})
+        assert [name for name, _ in group["params"]] == ["a.weight", "b.weight"]
