@@ -21,6 +21,7 @@ second set of threads would fight them for the cores. Numba's threading layers a
 abort after a fork or when entered from two threads at once.
 """
 
+# pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
 import ctypes

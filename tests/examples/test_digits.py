@@ -1,0 +1,19 @@
+"""The example trains a real transformer with every optimizer it shows."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "digits.py"
+
+
+@pytest.mark.parametrize("p", ["1.1", "2", "3"])
+@pytest.mark.parametrize("kind", ["MirrorDescent", "MirrorAdam"])
+def test_digits_reach_95_percent(kind, p):
+    pytest.importorskip("sklearn")
+    example = runpy.run_path(str(EXAMPLE))
+    model = example["train"](example["CHOICES"][f"{kind} p={p}"], epochs=30, seed=0)
+    assert example["accuracy"](model) > 0.95
