@@ -1,0 +1,215 @@
+"""The compiled move of one block:  u' = decay u - lr x,  w' = to_primal(u').
+
+For p = 1.5, 2 and 3 the dual u is recomputed from w by a square or a square root; for every other
+p it is read from the optimizer's state and written back. There is one function per exponent and
+not one with a branch inside: where two names may mean the same memory, such as u and w at p = 2,
+the compiler cannot vectorise.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mirrormargin.geometry.compiled import (
+    BLOCK,
+    bits_float,
+    float_bits,
+    floats,
+    fma,
+    inlined,
+    leaf,
+    offset,
+)
+from mirrormargin.geometry.kernels import (
+    HIGH_POWER,
+    exponent_high,
+    exponent_low,
+    finish_high,
+    finish_low,
+    power_plain,
+    split_high,
+    split_low,
+)
+
+__all__ = ["FREE_ROW", "GENERAL", "KINDS", "add_dual", "move"]
+
+f32, i32 = np.float32, np.int32
+
+GENERAL, _P2, _P3_2, _P3 = range(4)
+KINDS = {2.0: _P2, 1.5: _P3_2, 3.0: _P3}
+
+_ROW_NEW = 3  # above the three rows of scratch memory that the stages of the power use
+FREE_ROW = 4
+
+
+@inlined
+def _keep(old, value, u, moved, zero):
+    """The weight after the move: untouched, to the bit, where the dual did not change.
+
+    Written without a branch, and with a zero that the compiler cannot see through: it would
+    make a masked store of "keep the old value", which some processors run 20 times slower.
+    """
+    chosen = old if (moved == u) | (u != u) else value
+    return bits_float(i32(float_bits(chosen) | zero))
+
+
+@inlined
+def _hidden_zero(num):
+    return i32(num >> 32)
+
+
+@inlined
+def _signed_root(x):
+    return math.copysign(math.sqrt(abs(x)), x)
+
+
+@inlined
+def _signed_square(x):
+    return x * abs(x)
+
+
+@inlined
+def _identity(x):
+    return x
+
+
+def _closed_form(to_dual, to_primal):
+    """The pair (add c u to x, move) for an exponent whose u is computed from w on the spot."""
+
+    @leaf
+    def add_dual(x_address, w_address, num, c):
+        x, w = floats(x_address, num), floats(w_address, num)
+        for i in range(num):
+            x[i] = fma(c, to_dual(w[i]), x[i])
+
+    @leaf
+    def move(w_address, x_address, num, decay, lr):
+        w, x = floats(w_address, num), floats(x_address, num)
+        zero = _hidden_zero(num)
+        for i in range(num):
+            old = w[i]
+            u = to_dual(old)
+            moved = fma(-lr, x[i], decay * u)
+            w[i] = _keep(old, to_primal(moved), u, moved, zero)
+
+    return add_dual, move
+
+
+_add_dual_2, _move_2 = _closed_form(_identity, _identity)
+_add_dual_3_2, _move_3_2 = _closed_form(_signed_root, _signed_square)
+_add_dual_3, _move_3 = _closed_form(_signed_square, _signed_root)
+
+
+@leaf
+def add_dual(kind, x, w, dual, num, c):
+    if kind == GENERAL:
+        _add_dual_2(x, dual, num, c)
+    elif kind == _P2:
+        _add_dual_2(x, w, num, c)
+    elif kind == _P3_2:
+        _add_dual_3_2(x, w, num, c)
+    else:
+        _add_dual_3(x, w, num, c)
+
+
+@leaf
+def move(kind, w, dual, x, num, decay, lr, power, scratch):
+    """u' = decay u - lr x and w' = to_primal(u'), leaving entries with u' = u alone."""
+    if kind == GENERAL:
+        _move_general(w, dual, x, num, decay, lr, power, scratch)
+    elif kind == _P2:
+        _move_2(w, x, num, decay, lr)
+    elif kind == _P3_2:
+        _move_3_2(w, x, num, decay, lr)
+    else:
+        _move_3(w, x, num, decay, lr)
+
+
+@leaf
+def _move_general(w, dual, x, num, decay, lr, power, scratch):
+    """The stages of ``power_block``; the first also moves u, the last also writes u and w.
+
+    Memory traffic and arithmetic overlap only inside one loop, and here both are long.
+    """
+    new = offset(scratch, _ROW_NEW * BLOCK)
+    if power[0] >= HIGH_POWER:
+        top = _move_split_high(dual, x, new, num, decay, lr, f32(power[8]), scratch)
+        if top < power[10]:
+            exponent_high(num, power, scratch)
+            _finish_commit_high(w, dual, new, num, scratch)
+            return
+    else:
+        bottom, top = _move_split_low(dual, x, new, num, decay, lr, scratch)
+        if top < power[10] and bottom >= power[9]:
+            exponent_low(num, power, scratch)
+            _finish_commit_low(w, dual, new, num, scratch)
+            return
+    power_plain(new, scratch, num, power[0])
+    _commit(w, dual, new, scratch, num)
+
+
+@leaf
+def _move_split_high(dual_address, x_address, new_address, num, decay, lr, clamp, scratch):
+    dual, x, new = floats(dual_address, num), floats(x_address, num), floats(new_address, num)
+    exponent = floats(scratch, num)
+    s_high, s_low = floats(offset(scratch, BLOCK), num), floats(offset(scratch, 2 * BLOCK), num)
+    top = i32(0)
+    for i in range(num):
+        moved = fma(-lr, x[i], decay * dual[i])
+        new[i] = moved
+        a = abs(moved)
+        top = max(top, float_bits(a))
+        exponent[i], s_high[i], s_low[i] = split_high(a, clamp)
+    return top
+
+
+@leaf
+def _move_split_low(dual_address, x_address, new_address, num, decay, lr, scratch):
+    dual, x, new = floats(dual_address, num), floats(x_address, num), floats(new_address, num)
+    exponent, ratio = floats(scratch, num), floats(offset(scratch, BLOCK), num)
+    bottom, top = i32(0x7FFFFFFF), i32(0)
+    for i in range(num):
+        moved = fma(-lr, x[i], decay * dual[i])
+        new[i] = moved
+        a = abs(moved)
+        top = max(top, float_bits(a))
+        bottom = min(bottom, float_bits(a))
+        exponent[i], ratio[i] = split_low(a)
+    return bottom, top
+
+
+@leaf
+def _finish_commit_high(w_address, dual_address, new_address, num, scratch):
+    w, dual, new = floats(w_address, num), floats(dual_address, num), floats(new_address, num)
+    rounded, fraction = floats(scratch, num), floats(offset(scratch, BLOCK), num)
+    zero = _hidden_zero(num)
+    for i in range(num):
+        u, moved, old = dual[i], new[i], w[i]
+        value = finish_high(rounded[i], fraction[i], moved)
+        dual[i] = moved
+        w[i] = _keep(old, value, u, moved, zero)
+
+
+@leaf
+def _finish_commit_low(w_address, dual_address, new_address, num, scratch):
+    w, dual, new = floats(w_address, num), floats(dual_address, num), floats(new_address, num)
+    rounded, fraction = floats(scratch, num), floats(offset(scratch, BLOCK), num)
+    zero = _hidden_zero(num)
+    for i in range(num):
+        u, moved, old = dual[i], new[i], w[i]
+        value = finish_low(rounded[i], fraction[i], moved)
+        dual[i] = moved
+        w[i] = _keep(old, value, u, moved, zero)
+
+
+@leaf
+def _commit(w_address, dual_address, new_address, y_address, num):
+    w, dual = floats(w_address, num), floats(dual_address, num)
+    new, y = floats(new_address, num), floats(y_address, num)
+    zero = _hidden_zero(num)
+    for i in range(num):
+        u, moved, old, value = dual[i], new[i], w[i], y[i]
+        dual[i] = moved
+        w[i] = _keep(old, value, u, moved, zero)
