@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from mirrormargin import MirrorDescent
+from mirrormargin.geometry.integer_powers import INTEGER_POWERS, to_integer
 from mirrormargin.geometry.kernels import (
     largest_entries,
     power_constants,
@@ -22,6 +23,7 @@ EXPONENTS = (
     1.05,
     1.1,
     1.2,
+    1.25,
     1.3,
     1.5,
     1.75,
@@ -125,6 +127,21 @@ def test_powers_of_one_and_zero_are_exact():
     for r in (0.1, 1 / 3, 1.25, 10.0, 100.0):
         assert torch.equal(_compiled(x, r), x)
         assert bool((_compiled(x, r).signbit() == x.signbit()).all())
+
+
+@pytest.mark.parametrize("n", INTEGER_POWERS)
+def test_integer_powers_are_rounded_almost_once(n):
+    """Two float32 carry the intermediate results: repeated squaring in one is off by 4 ulp."""
+    x = _whole_range(n)
+    with np.errstate(over="ignore", under="ignore"):
+        exact = np.copysign(np.abs(x.astype(np.longdouble)) ** n, x).astype(np.float64)
+    assert _ulp_error(_compiled(torch.from_numpy(x), float(n)).numpy(), exact) <= 1.01
+
+
+def test_only_nearby_exponents_count_as_integers():
+    assert [to_integer(1 / (p - 1)) for p in (1.25, 1.2, 1.1, 1.05)] == [4, 5, 10, 20]
+    assert to_integer(10 + 1e-9) == 0
+    assert to_integer(3.0) == 0
 
 
 def test_exponent_constants_split_exactly():

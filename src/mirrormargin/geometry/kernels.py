@@ -33,6 +33,7 @@ from mirrormargin.geometry.compiled import (
     run,
     take_chunk,
 )
+from mirrormargin.geometry.integer_powers import power_block_of, to_integer, with_sign
 
 __all__ = ["power_block", "power_constants", "power_tensors", "scaled_power_sums"]
 
@@ -40,7 +41,6 @@ f32, i32 = np.float32, np.int32
 
 
 _ONE, _ZERO = f32(1), f32(0)
-_SIGN = i32(-(2**31))
 _EXPONENT_BITS = i32(-(2**23))
 _SQRT_HALF = i32(np.float32(math.sqrt(0.5)).view(np.int32))
 _SMALLEST_NORMAL = f32(2.0**-126)
@@ -75,8 +75,8 @@ def power_constants(r: float) -> np.ndarray:
     """The constants that the kernels need for the exponent ``r > 0``, as float64.
 
     Order: r, its two parts times 2^-23, 2r/ln 2 in two parts, three artanh coefficients times
-    that, the smallest |x| the fast path takes literally, and the bit patterns of |x| between
-    which the fast path is valid.
+    that, the smallest |x| the fast path takes literally, the bit patterns of |x| between which
+    the fast path is valid, and r as an integer if it is one of those with a shorter way.
     """
     split = np.float32(r).view(np.uint32) & np.uint32(0xFFFFFF00)  # 16 bits: e * r_high is exact
     r_high = float(split.view(np.float32))
@@ -94,6 +94,7 @@ def power_constants(r: float) -> np.ndarray:
         + [slope * c for c in _ARTANH]
         + [clamp]
         + bits
+        + [to_integer(r)]
     )
 
 
@@ -102,11 +103,6 @@ def _exp2(f):
     f2 = f * f
     tail = fma(fma(_E6, f, _E5), f2, fma(_E4, f, _E3))
     return fma(fma(tail, f, _E2), f2, fma(_E1, f, _ONE))
-
-
-@inlined
-def _with_sign(y, x):
-    return bits_float(i32(float_bits(y) | i32(float_bits(x) & _SIGN)))
 
 
 # The three stages of |x|^r, for one entry. Stages hand over through rows of scratch memory; the
@@ -152,7 +148,7 @@ def exponent_high(num, constants, scratch):
 def finish_high(rounded, fraction, x):
     """2^t with the sign of x; results below the normal range are rounded once."""
     n = i32(float_bits(rounded) << i32(23))
-    return _with_sign(bits_float(i32(float_bits(_exp2(fraction)) + n)) * _DOWNSCALE, x)
+    return with_sign(bits_float(i32(float_bits(_exp2(fraction)) + n)) * _DOWNSCALE, x)
 
 
 @inlined
@@ -186,12 +182,30 @@ def finish_low(rounded, fraction, x):
     """2^t with the sign of x; 0 for 0."""
     n = i32(float_bits(rounded) << i32(23))
     power = bits_float(i32(float_bits(_exp2(fraction)) + n))
-    return _with_sign(power if x != _ZERO else _ZERO, x)
+    return with_sign(power if x != _ZERO else _ZERO, x)
 
 
 @leaf
 def power_block(x, y, num, constants, scratch):
     """y = sign(x) |x|^r for num <= BLOCK floats at the addresses x and y, which may be equal."""
+    n = int(constants[11])
+    if n == 4:
+        _power_4(x, y, num)
+    elif n == 5:
+        _power_5(x, y, num)
+    elif n == 10:
+        _power_10(x, y, num)
+    elif n == 20:
+        _power_20(x, y, num)
+    else:
+        _real_power_block(x, y, num, constants, scratch)
+
+
+_power_4, _power_5, _power_10, _power_20 = (power_block_of(n) for n in (4, 5, 10, 20))
+
+
+@leaf
+def _real_power_block(x, y, num, constants, scratch):
     if constants[0] >= HIGH_POWER:
         top = _split_high_block(x, num, f32(constants[8]), scratch)
         if top < constants[10]:

@@ -22,6 +22,7 @@ from mirrormargin.geometry.compiled import (
     leaf,
     offset,
 )
+from mirrormargin.geometry.integer_powers import integer_power, with_sign
 from mirrormargin.geometry.kernels import (
     HIGH_POWER,
     exponent_high,
@@ -134,6 +135,19 @@ def _move_general(w, dual, x, num, decay, lr, power, scratch):
     Memory traffic and arithmetic overlap only inside one loop, and here both are long.
     """
     new = offset(scratch, _ROW_NEW * BLOCK)
+    n = int(power[11])
+    if n == 4:
+        _move_power_4(w, dual, x, num, decay, lr)
+        return
+    if n == 5:
+        _move_power_5(w, dual, x, num, decay, lr)
+        return
+    if n == 10:
+        _move_power_10(w, dual, x, num, decay, lr)
+        return
+    if n == 20:
+        _move_power_20(w, dual, x, num, decay, lr)
+        return
     if power[0] >= HIGH_POWER:
         top = _move_split_high(dual, x, new, num, decay, lr, f32(power[8]), scratch)
         if top < power[10]:
@@ -148,6 +162,25 @@ def _move_general(w, dual, x, num, decay, lr, power, scratch):
             return
     power_plain(new, scratch, num, power[0])
     _commit(w, dual, new, scratch, num)
+
+
+def _integer_move(n):
+    power = integer_power(n)
+
+    @leaf
+    def move(w_address, dual_address, x_address, num, decay, lr):
+        w, dual, x = floats(w_address, num), floats(dual_address, num), floats(x_address, num)
+        zero = _hidden_zero(num)
+        for i in range(num):
+            u, old = dual[i], w[i]
+            moved = fma(-lr, x[i], decay * u)
+            dual[i] = moved
+            w[i] = _keep(old, with_sign(power(abs(moved)), moved), u, moved, zero)
+
+    return move
+
+
+_move_power_4, _move_power_5, _move_power_10, _move_power_20 = map(_integer_move, (4, 5, 10, 20))
 
 
 @leaf
