@@ -4,9 +4,9 @@
     log2(m) = (2 / ln 2) artanh(s),   s = (m - 1) / (m + 1)
 
 A result within a few ulp needs t to about 2^-25, and |t| reaches 150: more digits than float32
-has. The product r e is made exact by splitting r, and for r > 1, where the error of log2(m)
-grows r-fold, s and the product with it carry a second float32 (``_split``, ``_exponent``).
-Then 2^t = 2^n 2^f with integer n and |f| <= 1/2.
+has. The product r e is made exact by splitting r, and for larger r, where the error of log2(m)
+grows r-fold, s and the product with it carry a second float32. Then 2^t = 2^n 2^f with integer n
+and |f| <= 1/2.
 
 Work runs in short loops over blocks that stay in the first-level cache. One long loop would
 be slower: its chain of dependent operations outgrows the processor's scheduling window.
@@ -67,8 +67,8 @@ _E1, _E2, _E3, _E4, _E5, _E6 = (
 )
 _ARTANH = (0.33333388274702286, 0.1998875928439677, 0.14936200418277745)
 
-# From here on r log2|x| needs more than one float32, and results can underflow.
-HIGH_POWER = 1.25
+HIGH_POWER = 1.25  # from here on results can underflow, and tiny |x| need no care
+PRECISE_POWER = 3.5  # from here on r log2|x| needs more than one float32
 
 
 def power_constants(r: float) -> np.ndarray:
@@ -152,6 +152,16 @@ def finish_high(rounded, fraction, x):
 
 
 @inlined
+def split_middle(a, clamp):
+    """|x| = 2^e m as (e 2^23, s)."""
+    a = clamp if a < clamp else a
+    bits = float_bits(a)
+    k = i32(i32(bits - _SQRT_HALF) & _EXPONENT_BITS)
+    m = bits_float(i32(bits - k))
+    return f32(k), (m - _ONE) / (m + _ONE)
+
+
+@inlined
 def split_low(a):
     """|x| = 2^e m as (e 2^23, s), denormals included."""
     denormal = a < _SMALLEST_NORMAL
@@ -163,18 +173,21 @@ def split_low(a):
 
 @leaf
 def exponent_low(num, constants, scratch):
-    """As ``exponent_high`` for r < 1.25, where one float32 of s is enough."""
+    """As ``exponent_high`` where one float32 of s is enough."""
+    shift = f32(_ROUND_LOW if constants[0] < HIGH_POWER else _ROUND_HIGH)
     exponent, ratio = floats(scratch, num), floats(offset(scratch, BLOCK), num)
-    r_high, r_low, slope = f32(constants[1]), f32(constants[2]), f32(constants[3])
+    r_high, r_low = f32(constants[1]), f32(constants[2])
+    slope, slope_low = f32(constants[3]), f32(constants[4])
     c1, c2, c3 = f32(constants[5]), f32(constants[6]), f32(constants[7])
     for i in range(num):
         s, e = ratio[i], exponent[i]
         z = s * s
         whole = e * r_high
-        part = fma(s, fma(fma(fma(c3, z, c2), z, c1), z, slope), e * r_low)
-        rounded = (whole + part) + _ROUND_LOW
+        tail = fma(s * z, fma(fma(c3, z, c2), z, c1), fma(slope_low, s, e * r_low))
+        part = fma(slope, s, tail)
+        rounded = (whole + part) + shift
         exponent[i] = rounded
-        ratio[i] = (whole - (rounded - _ROUND_LOW)) + part
+        ratio[i] = (whole - (rounded - shift)) + part
 
 
 @inlined
@@ -207,9 +220,13 @@ _power_4, _power_5, _power_10, _power_20 = (power_block_of(n) for n in (4, 5, 10
 @leaf
 def _real_power_block(x, y, num, constants, scratch):
     if constants[0] >= HIGH_POWER:
-        top = _split_high_block(x, num, f32(constants[8]), scratch)
+        precise = constants[0] >= PRECISE_POWER
+        top = _split_high_block(x, num, f32(constants[8]), precise, scratch)
         if top < constants[10]:
-            exponent_high(num, constants, scratch)
+            if precise:
+                exponent_high(num, constants, scratch)
+            else:
+                exponent_low(num, constants, scratch)
             _finish_high_block(x, y, num, scratch)
             return
     else:
@@ -230,14 +247,20 @@ def power_plain(x_address, y_address, num, r):
 
 
 @leaf
-def _split_high_block(x_address, num, clamp, scratch):
+def _split_high_block(x_address, num, clamp, precise, scratch):
     x, exponent = floats(x_address, num), floats(scratch, num)
     s_high, s_low = floats(offset(scratch, BLOCK), num), floats(offset(scratch, 2 * BLOCK), num)
     top = i32(0)
-    for i in range(num):
-        a = abs(x[i])
-        top = max(top, float_bits(a))
-        exponent[i], s_high[i], s_low[i] = split_high(a, clamp)
+    if precise:
+        for i in range(num):
+            a = abs(x[i])
+            top = max(top, float_bits(a))
+            exponent[i], s_high[i], s_low[i] = split_high(a, clamp)
+    else:
+        for i in range(num):
+            a = abs(x[i])
+            top = max(top, float_bits(a))
+            exponent[i], s_high[i] = split_middle(a, clamp)
     return top
 
 

@@ -25,6 +25,7 @@ from mirrormargin.geometry.compiled import (
 from mirrormargin.geometry.integer_powers import integer_power, with_sign
 from mirrormargin.geometry.kernels import (
     HIGH_POWER,
+    PRECISE_POWER,
     exponent_high,
     exponent_low,
     finish_high,
@@ -32,6 +33,7 @@ from mirrormargin.geometry.kernels import (
     power_plain,
     split_high,
     split_low,
+    split_middle,
 )
 
 __all__ = ["FREE_ROW", "GENERAL", "KINDS", "add_dual", "move"]
@@ -149,9 +151,13 @@ def _move_general(w, dual, x, num, decay, lr, power, scratch):
         _move_power_20(w, dual, x, num, decay, lr)
         return
     if power[0] >= HIGH_POWER:
-        top = _move_split_high(dual, x, new, num, decay, lr, f32(power[8]), scratch)
+        precise = power[0] >= PRECISE_POWER
+        top = _move_split_high(dual, x, new, num, decay, lr, f32(power[8]), precise, scratch)
         if top < power[10]:
-            exponent_high(num, power, scratch)
+            if precise:
+                exponent_high(num, power, scratch)
+            else:
+                exponent_low(num, power, scratch)
             _finish_commit_high(w, dual, new, num, scratch)
             return
     else:
@@ -184,17 +190,23 @@ _move_power_4, _move_power_5, _move_power_10, _move_power_20 = map(_integer_move
 
 
 @leaf
-def _move_split_high(dual_address, x_address, new_address, num, decay, lr, clamp, scratch):
+def _move_split_high(dual_address, x_address, new_address, num, decay, lr, clamp, precise, scratch):
     dual, x, new = floats(dual_address, num), floats(x_address, num), floats(new_address, num)
     exponent = floats(scratch, num)
     s_high, s_low = floats(offset(scratch, BLOCK), num), floats(offset(scratch, 2 * BLOCK), num)
     top = i32(0)
-    for i in range(num):
-        moved = fma(-lr, x[i], decay * dual[i])
-        new[i] = moved
-        a = abs(moved)
-        top = max(top, float_bits(a))
-        exponent[i], s_high[i], s_low[i] = split_high(a, clamp)
+    if precise:
+        for i in range(num):
+            moved = fma(-lr, x[i], decay * dual[i])
+            new[i] = moved
+            top = max(top, float_bits(abs(moved)))
+            exponent[i], s_high[i], s_low[i] = split_high(abs(moved), clamp)
+    else:
+        for i in range(num):
+            moved = fma(-lr, x[i], decay * dual[i])
+            new[i] = moved
+            top = max(top, float_bits(abs(moved)))
+            exponent[i], s_high[i] = split_middle(abs(moved), clamp)
     return top
 
 
