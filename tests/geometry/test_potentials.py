@@ -145,6 +145,14 @@ def test_scaled_potential_has_unit_curvature_at_its_scale(p):
     assert float(slope) == pytest.approx(1, rel=1e-6)
 
 
+def test_scaled_maps_round_once():
+    """float32 and float16 hold the result where they do not hold |w|^(p-1)."""
+    dual = LpPotential(10.0, scale=1e-3).to_dual(torch.tensor(1e-5))
+    assert float(dual) == pytest.approx(1e-3 / 9 * 1e-2**9, rel=1e-6)
+    half = LpPotential(3.0, scale=100.0).to_dual(torch.tensor(300.0, dtype=torch.float16))
+    assert float(half) == 450
+
+
 def test_rms_scale_is_bound_to_a_tensor():
     potential = LpPotential(1.5, scale="rms")
     with pytest.raises(GeometryError, match="bind"):

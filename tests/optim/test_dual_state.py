@@ -171,3 +171,117 @@ def test_the_compiled_path_bumps_the_version_counter():
     optimizer.step()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+KINDS = pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (MirrorDescent, {"lr": 0.05, "p": 1.3, "momentum": 0.5}),
+        (MirrorDescent, {"lr": 0.05, "p": 2.0, "momentum": 0.5}),
+        (MirrorAdam, {"lr": 0.05, "p": 2.0}),
+        (MirrorAdam, {"lr": 0.05, "p": 1.3, "amsgrad": True}),
+    ],
+)
+
+
+def _train_conv(kind, options, change, fused):
+    """Two steps on a convolution, a change of the model, two more steps."""
+    torch.manual_seed(0)
+    conv = nn.Conv2d(3, 4, 3)
+    optimizer = kind(conv.parameters(), **options, fused=fused)
+    for k in range(4):
+        if k == 2:
+            change(conv)
+        for i, param in enumerate(conv.parameters()):
+            generator = torch.Generator().manual_seed(10 * k + i)
+            param.grad = torch.randn(param.shape, generator=generator).to(param.dtype)
+        optimizer.step()
+    return [param.detach().float().contiguous() for param in conv.parameters()]
+
+
+@KINDS
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda conv: conv.to(memory_format=torch.channels_last),
+        lambda conv: conv.double().float(),
+        lambda conv: conv.double(),
+        lambda conv: conv.bfloat16(),
+    ],
+    ids=["channels_last", "there-and-back", "double", "bfloat16"],
+)
+def test_a_model_may_change_layout_or_dtype_between_steps(kind, options, change):
+    """State and gradients are brought to what the parameter has become before kernels see them."""
+    expected = _train_conv(kind, options, lambda conv: None, fused=False)
+    changed = _train_conv(kind, options, change, fused=None)
+    is_half = change(nn.Conv2d(1, 1, 1)).weight.dtype == torch.bfloat16
+    torch.testing.assert_close(
+        changed, expected, rtol=0.05 if is_half else 1e-4, atol=0.01 if is_half else 1e-5
+    )
+
+
+@KINDS
+@pytest.mark.parametrize("dtypes", [(torch.float64, torch.float32), (torch.float32, torch.float64)])
+def test_a_checkpoint_of_another_precision_is_converted(kind, options, dtypes):
+    params = [make_params(dtype) for dtype in dtypes]
+    source, target = (kind(tensors, **options) for tensors in params)
+    set_gradients(params[0], 0)
+    source.step()
+    with torch.no_grad():
+        for mine, other in zip(*params, strict=True):
+            other.copy_(mine)
+    target.load_state_dict(copy.deepcopy(source.state_dict()))
+    for optimizer, tensors in zip((source, target), params, strict=True):
+        set_gradients(tensors, 1)
+        optimizer.step()
+    for mine, other in zip(*params, strict=True):
+        torch.testing.assert_close(mine.double(), other.double(), rtol=1e-5, atol=1e-7)
+
+
+@KINDS
+def test_gradients_are_read_by_value(kind, options):
+    """A negated view must not be read as raw memory."""
+    results = []
+    for gradient in (torch.linspace(-1, 1, 8), torch._neg_view(-torch.linspace(-1, 1, 8))):
+        weight = nn.Parameter(torch.ones(8))
+        optimizer = kind([weight], **options)
+        weight.grad = gradient
+        optimizer.step()
+        results.append(weight.detach())
+    assert torch.equal(*results)
+
+
+def test_replaced_data_is_noticed():
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = MirrorDescent([weight], lr=1e-3, p=1.3)
+    for _ in range(2):
+        weight.grad = torch.ones(2)
+        optimizer.step()
+        nn.utils.vector_to_parameters(torch.tensor([5.0, 5.0]), [weight])
+    weight.grad = torch.ones(2)
+    optimizer.step()
+    assert weight.detach().tolist() == pytest.approx([5.0, 5.0], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("saver", "loader"),
+    [
+        (torch.optim.AdamW, MirrorAdam),
+        (torch.optim.SGD, MirrorDescent),
+        (MirrorAdam, MirrorDescent),
+    ],
+)
+def test_another_optimizers_checkpoint_is_refused(saver, loader):
+    params = make_params()
+    with pytest.raises(OptimizerError, match="saved by another optimizer"):
+        loader(params, lr=1.0).load_state_dict(saver(params, lr=1.0).state_dict())
+
+
+def test_a_checkpoint_needs_no_pickle(tmp_path):
+    params = make_params()
+    optimizer = MirrorAdam(params, p=1.3, scale="rms")
+    set_gradients(params, 0)
+    optimizer.step()
+    torch.save(optimizer.state_dict(), tmp_path / "state.pt")
+    loaded = torch.load(tmp_path / "state.pt", weights_only=True)
+    MirrorAdam(params, p=1.3, scale="rms").load_state_dict(loaded)

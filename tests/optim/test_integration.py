@@ -246,3 +246,22 @@ def test_compiled_code_is_cached_between_processes(tmp_path):
     assert first
     _run(_STEP + "\n    step()", NUMBA_CACHE_DIR=str(tmp_path))
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")} == first
+
+
+def test_kernels_cached_by_different_processes_work_together(tmp_path):
+    """Compile each kernel in a process of its own, in other orders, then use them all in one."""
+    head = "\n    import torch\n    from mirrormargin.geometry import kernels\n"
+    power = (
+        "    x = torch.full((9,), 1.5); y = torch.empty(9); kernels.power_tensors([x], [y], {r})\n"
+    )
+    sums = "    m, s = kernels.scaled_power_sums([torch.full((9,), 1.5)], {r})\n"
+    step = textwrap.indent(textwrap.dedent(_STEP), "    ") + "    first = step()\n"
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    for script in (sums, power, step):
+        _run(head + script.format(r=4.0), **environment)
+    checks = "".join(
+        power.format(r=r) + f"    assert abs(float(y[0]) - 1.5**{r}) < 1e-5 * 1.5**{r}, {r}\n"
+        for r in (4.0, 5.0, 10.0, 20.0, 3.3)
+    )
+    everything = head + step + checks + sums.format(r=5.0) + "    print(step() == first)"
+    assert _run(everything, **environment) == "True"

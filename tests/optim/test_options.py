@@ -77,15 +77,43 @@ def test_options_of_added_groups_are_checked():
     assert [group["p"] for group in optimizer.param_groups] == [1.2, 3.0]
 
 
-def test_an_exponent_edited_to_nonsense_is_refused_before_any_step():
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("p", 1.0, "1 < p < inf"),
+        ("scale", -1.0, "scale must be"),
+        ("step_rule", "nonsense", "step_rule must be"),
+        ("lr", -1.0, "lr must be"),
+    ],
+)
+def test_an_option_edited_to_nonsense_is_refused_before_any_step(name, value, message):
     params = make_params()
     optimizer = MirrorDescent([{"params": params[:2]}, {"params": params[2:]}], lr=0.1, p=1.2)
     set_gradients(params, 0)
     before = bits(params)
-    optimizer.param_groups[1]["p"] = 1.0
-    with pytest.raises(ValueError, match="1 < p < inf"):
+    optimizer.param_groups[1][name] = value
+    with pytest.raises(OptimizerError, match=message):
         optimizer.step()
     assert bits(params) == before
+
+
+def test_a_scale_that_float32_cannot_hold_is_refused_before_any_step():
+    params = [nn.Parameter(torch.full((3,), w)) for w in (0.5, 1e-4)]
+    optimizer = MirrorDescent(params, lr=1e-3, p=101.0, scale="rms")
+    for param in params:
+        param.grad = torch.ones(3)
+    before = bits(params)
+    with pytest.raises(OptimizerError, match="use a smaller p, or float64"):
+        optimizer.step()
+    assert bits(params) == before
+
+
+def test_groups_may_come_as_iterators():
+    complex_weight = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+    with pytest.raises(OptimizerError, match="view_as_real"):
+        MirrorDescent([{"params": iter([complex_weight])}], lr=0.1)
+    optimizer = MirrorDescent([{"params": iter(make_params())}], lr=0.1)
+    assert len(optimizer.param_groups[0]["params"]) == 5
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -152,6 +180,27 @@ def test_an_lp_potential_sets_p_and_scale():
     optimizer = MirrorDescent(make_params(), lr=0.1, potential=LpPotential(1.4, scale=0.2))
     group = optimizer.param_groups[0]
     assert (group["p"], group["scale"], group["potential"]) == (1.4, 0.2, None)
+    for contradiction in ({"p": 1.7}, {"scale": 0.3}):
+        with pytest.raises(OptimizerError, match="give one or the other"):
+            MirrorDescent(make_params(), lr=0.1, potential=LpPotential(1.4), **contradiction)
+
+
+@pytest.mark.parametrize("norm_over", ["tensor", "group"])
+def test_a_potential_with_a_dual_norm_may_be_normalized(norm_over):
+    class Mine(HypentropyPotential):
+        def dual_norm(self, gradient):
+            return gradient.abs().max()
+
+    params, potential = make_params(torch.float64), Mine(0.5)
+    starts = [potential.to_dual(param.detach()) for param in params]
+    set_gradients(params, 0)
+    options = {"step_rule": "normalized", "norm_over": norm_over}
+    MirrorDescent(params, lr=0.1, potential=potential, **options).step()
+    moves = [
+        float((potential.to_dual(param.detach()) - start).abs().max())
+        for param, start in zip(params, starts, strict=True)
+    ]
+    assert (max(moves) if norm_over == "group" else min(moves)) == pytest.approx(0.1)
 
 
 def test_polyak_needs_a_loss():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import numpy as np
@@ -12,7 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from mirrormargin import LpPotential, MirrorDescent, OptimizerError, synthetic
+from mirrormargin import (
+    LpPotential,
+    MirrorDescent,
+    NonFiniteGradientError,
+    OptimizerError,
+    synthetic,
+)
 from mirrormargin.optim.step_rules import polyak_root
 
 
@@ -30,6 +37,14 @@ def test_a_normalized_step_has_dual_length_lr(path, p, magnitude):
     assert float(potential.dual_norm(dual)) == pytest.approx(0.3, rel=1e-4)
     cosine = torch.nn.functional.cosine_similarity(dual, -gradient.double() / magnitude, dim=0)
     assert float(cosine) == pytest.approx(1, abs=1e-4)
+
+
+def test_denormal_float64_gradients_are_normalized_too():
+    weight = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    optimizer = MirrorDescent([weight], lr=1.0, step_rule="normalized")
+    weight.grad = torch.tensor([3e-310, 0.0, -4e-310], dtype=torch.float64)
+    optimizer.step()
+    assert weight.detach().tolist() == pytest.approx([-0.6, 0.0, 0.8])
 
 
 def test_norm_over_group_is_sngd_at_p2():
@@ -111,6 +126,36 @@ def test_polyak_caps_and_stops():
     optimizer.step(loss=-1.0)  # below the floor: nothing to gain
     assert optimizer.effective_lr == [0.0]
     assert torch.equal(weight.detach(), before)
+
+
+def test_polyak_ignores_groups_that_stand_still():
+    first, second = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    groups = [{"params": [first], "lr": 0.0}, {"params": [second]}]
+    optimizer = MirrorDescent(groups, lr=1.0, step_rule="polyak")
+    first.grad, second.grad = torch.ones(2), torch.zeros(2)
+    optimizer.step(loss=1.0)
+    assert torch.equal(first, torch.ones(2))
+    assert torch.equal(second, torch.ones(2))
+
+
+def test_a_nan_loss_obeys_the_policy():
+    for policy in ("raise", "skip"):
+        weight = nn.Parameter(torch.ones(2))
+        optimizer = MirrorDescent([weight], lr=1.0, step_rule="polyak", nonfinite=policy)
+        weight.grad = torch.ones(2)
+        if policy == "raise":
+            with pytest.raises(NonFiniteGradientError, match="the loss is nan"):
+                optimizer.step(loss=math.nan)
+        else:
+            optimizer.step(loss=math.nan)
+        assert torch.equal(weight, torch.ones(2))
+
+
+def test_effective_lr_survives_copies_and_new_groups():
+    optimizer = MirrorDescent(make_params()[:1], lr=0.5)
+    assert copy.deepcopy(optimizer).effective_lr == [0.5]
+    optimizer.add_param_group({"params": make_params()[1:2], "lr": 0.25})
+    assert optimizer.effective_lr == [0.5, 0.25]
 
 
 def test_polyak_survives_tiny_gradients():

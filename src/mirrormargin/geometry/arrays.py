@@ -15,6 +15,9 @@ __all__ = ["as_tensors", "widen"]
 def as_tensors(*arrays: Any) -> tuple[list[Tensor], Callable[[Tensor], Any]]:
     """Return floating tensors, and the function that turns a result into the caller's kind."""
     tensors = [a if isinstance(a, Tensor) else torch.from_numpy(_to_numpy(a)) for a in arrays]
+    for tensor in tensors:
+        if tensor.is_complex():
+            raise TypeError(f"expected an array of real numbers, got dtype {tensor.dtype}")
     tensors = [t if t.is_floating_point() else t.double() for t in tensors]
     if any(isinstance(a, Tensor) for a in arrays):
         return tensors, lambda result: result

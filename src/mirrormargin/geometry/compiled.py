@@ -27,10 +27,9 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import pickle
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +52,7 @@ __all__ = [
     "leaf",
     "offset",
     "open_job",
+    "rename",
     "run",
     "take_chunk",
 ]
@@ -66,6 +66,22 @@ inlined: Any = njit(inline="always", error_model="numpy")
 # A loop over one block. It takes addresses and not arrays: passing an array costs more than the
 # loop, and LLVM vectorises small functions of pointers reliably.
 leaf: Any = njit(error_model="numpy")
+
+
+def rename(suffix: object) -> Callable[[Any], Any]:
+    """Decorate a closure that is made several times, with different contents, below ``leaf``.
+
+    Kernels from the disk cache may come from different processes. Where they contain functions
+    with equal names, the linker takes any one of them for all: names must tell them apart.
+    Pinned by ``test_kernels_cached_by_different_processes_work_together``.
+    """
+
+    def apply(function: Any) -> Any:
+        function.__name__ = f"{function.__name__}_{suffix}"
+        function.__qualname__ = f"{function.__qualname__}_{suffix}"
+        return function
+
+    return apply
 
 
 # One LLVM instruction each; Numba exposes none of them. The odd signatures are Numba's.
@@ -183,10 +199,10 @@ class Kernel:
 
     def _compile(self) -> Any:
         signature = types.void(types.CPointer(types.int64))
-        entry = self._factory(_code_version())
+        entry = self._factory(_VERSION)
         try:
             return cfunc(signature, cache=True)(entry)
-        except (RuntimeError, OSError, EOFError, ValueError, pickle.PickleError):
+        except Exception:
             # No folder to write to, a full disk, a damaged cache file: compile, keep nothing.
             return cfunc(signature)(entry)
 
@@ -199,6 +215,10 @@ def _code_version() -> int:
         if b"mirrormargin.geometry.compiled" in source or path == Path(__file__):
             digest.update(source)
     return int.from_bytes(digest.digest()[:7], "big")
+
+
+# Taken on import: a file edited later must not lend its digest to the code already in memory.
+_VERSION = _code_version()
 
 
 def run(
@@ -260,9 +280,23 @@ def _call(address: int, job: int, num_threads: int) -> None:
         entry = _entry_type(address)
         pool = _workers(num_threads - 1)
         futures = [pool.submit(entry, job) for _ in range(num_threads - 1)]
-        entry(job)
-        for future in futures:
-            future.result()
+        try:
+            entry(job)
+        finally:
+            _wait_for(futures)
+
+
+def _wait_for(futures: list[Any]) -> None:
+    """Wait until the workers have left the job's memory, even when interrupted meanwhile."""
+    interrupt = None
+    while True:
+        try:
+            wait(futures)
+            break
+        except KeyboardInterrupt as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
 
 
 def _find_openmp() -> Any:

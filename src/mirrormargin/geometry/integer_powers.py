@@ -10,7 +10,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from mirrormargin.geometry.compiled import bits_float, float_bits, floats, fma, inlined, leaf
+from mirrormargin.geometry.compiled import (
+    bits_float,
+    float_bits,
+    floats,
+    fma,
+    inlined,
+    leaf,
+    rename,
+)
 
 __all__ = ["INTEGER_POWERS", "integer_power", "power_block_of", "to_integer", "with_sign"]
 
@@ -63,11 +71,13 @@ def _chain(n: int):
     root = _chain(n // 2)
 
     @inlined
+    @rename(n)
     def even(a):
         high, low = root(a)
         return _square(high, low)
 
     @inlined
+    @rename(n)
     def odd(a):
         high, low = root(a)
         square, rest = _square(high, low)
@@ -81,6 +91,7 @@ def integer_power(n: int):
     chain = _chain(n)
 
     @inlined
+    @rename(n)
     def power(a):
         high, low = chain(a)
         return high + low if high < _INFINITY else high  # inf - inf is nan; nan stays nan
@@ -93,6 +104,7 @@ def power_block_of(n: int):
     power = integer_power(n)
 
     @leaf
+    @rename(n)
     def block(x_address, y_address, num):
         x, y = floats(x_address, num), floats(y_address, num)
         for i in range(num):

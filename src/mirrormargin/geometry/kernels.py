@@ -68,6 +68,7 @@ _E1, _E2, _E3, _E4, _E5, _E6 = (
 _ARTANH = (0.33333388274702286, 0.1998875928439677, 0.14936200418277745)
 
 HIGH_POWER = 1.25  # from here on results can underflow, and tiny |x| need no care
+_LARGEST_FAST_POWER = 100.0  # above it two float32 are not enough: p < 1.01 is rare and slow
 PRECISE_POWER = 3.5  # from here on r log2|x| needs more than one float32
 
 
@@ -83,7 +84,8 @@ def power_constants(r: float) -> np.ndarray:
     slope = 2 * r / math.log(2)
     slope_high = float(np.float32(slope))
     if r >= HIGH_POWER:
-        clamp, lowest, highest = 2.0 ** (-152 / r), 0.0, 2.0 ** (100 / r)
+        clamp, lowest = 2.0 ** (-152 / r), 0.0
+        highest = 2.0 ** (100 / r) if r <= _LARGEST_FAST_POWER else 0.0
     else:
         clamp = 0.0
         lowest = 2.0 ** (-125 / r) if 125 / r < 149 else 0.0

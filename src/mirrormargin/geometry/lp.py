@@ -66,9 +66,11 @@ class LpPotential(Potential):
                 'scale="rms" is the root mean square of a tensor that is not known yet: '
                 "use potential.bind(initial_weight), or give scale a number"
             )
-        return self.scale ** (2 - self.p) / (self.p - 1)
+        log = (2 - self.p) * math.log(self.scale) - math.log(self.p - 1)
+        return math.exp(log) if log < 709 else math.inf
 
     def bind(self, weight: Any) -> LpPotential:
+        """This potential with ``scale="rms"`` replaced by the number it is for this tensor."""
         if self.scale != "rms":
             return self
         (w,), _ = as_tensors(weight)
@@ -81,14 +83,18 @@ class LpPotential(Potential):
 
     def to_dual(self, weight: Any) -> Any:
         (w,), restore = as_tensors(weight)
-        return restore(_times(_to_dual(w, self.p), self.factor))
+        if self.factor == 1:
+            return restore(_to_dual(w, self.p))
+        return restore((_to_dual(widen(w), self.p) * self.factor).to(w.dtype))
 
     def to_primal(self, dual: Any) -> Any:
         (u,), restore = as_tensors(dual)
-        return restore(_to_primal(_times(u, 1 / self.factor), self.p))
+        if self.factor == 1:
+            return restore(_to_primal(u, self.p))
+        return restore(_to_primal(widen(u) / self.factor, self.p).to(u.dtype))
 
     def bregman(self, first: Any, second: Any) -> Any:
-        # Term by term each summand is >= 0 (Young), so little cancels.
+        # Term by term, where each summand is >= 0 (Young): large entries cannot drown small ones.
         (a, b), restore = as_tensors(first, second)
         a, b, p = widen(a), widen(b), self.p
         terms = a.abs().pow(p) / p + b.abs().pow(p) * ((p - 1) / p) - signed_power(b, p - 1) * a
@@ -167,7 +173,3 @@ def _to_primal(u: Tensor, p: float) -> Tensor:
     if p == 3:
         return u.abs().sqrt().copysign(u)
     return signed_power(u, 1 / (p - 1))
-
-
-def _times(x: Tensor, factor: float) -> Tensor:
-    return x if factor == 1 else (widen(x) * factor).to(x.dtype)

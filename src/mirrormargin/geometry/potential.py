@@ -42,7 +42,3 @@ class Potential(ABC):
         a, b = widen(a), widen(b)
         inner = (self.to_dual(b) * (a - b)).sum()
         return restore((self.value(a) - self.value(b) - inner).clamp_min(0))
-
-    def bind(self, weight: Any) -> Potential:
-        """The potential for this initial tensor; itself, unless a parameter depends on it."""
-        return self

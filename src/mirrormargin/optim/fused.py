@@ -50,7 +50,7 @@ def fused_mirror_descent(
     buffers: list[Tensor | None],
     *,
     potential: LpPotential,
-    grad_scales: list[float],
+    grad_scales: list[tuple[float, float]],
     lrs: list[float],
     coupled_decays: list[float],
     decay: float,
@@ -60,10 +60,7 @@ def fused_mirror_descent(
     """One step on contiguous float32 CPU tensors; arguments as in ``plain.py``."""
     pointers = [_addresses(params), _addresses(grads), _addresses(duals), _addresses(buffers)]
     scalars = np.zeros((len(params), 4))
-    # 1 / norm exceeds float32 for denormal gradients: two factors never do.
-    tiny = np.abs(grad_scales) > 2.0**100
-    scalars[:, _SCALE_1] = np.where(tiny, 2.0**100, 1.0)
-    scalars[:, _SCALE_2] = np.asarray(grad_scales) / scalars[:, _SCALE_1]
+    scalars[:, [_SCALE_1, _SCALE_2]] = grad_scales
     scalars[:, _LR], scalars[:, _COUPLED] = lrs, coupled_decays
     options = _options(potential.p, decay, [momentum, float(nesterov)])
     run(_descent_kernel, _sizes(params), pointers, scalars, options)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mirrormargin.errors import OptimizerError
 from mirrormargin.optim.mirror_optimizer import Item, MirrorOptimizer, check_number
-from mirrormargin.optim.plain import foreach_mirror_adam, plain_mirror_adam, state_dtype
+from mirrormargin.optim.plain import foreach_mirror_adam, plain_mirror_adam
 
 __all__ = ["MirrorAdam"]
 
@@ -106,17 +106,16 @@ class MirrorAdam(MirrorOptimizer):
         lr = float(group["lr"])
         columns: list[tuple[Any, ...]] = []
         for item in items:
-            state = _moments(group, item)
-            t = state["step"] = int(state["step"]) + 1
+            t = item.state["step"] = int(item.state.get("step", 0)) + 1
             columns.append(
                 (
                     item.param,
                     item.grad,
                     self._dual(group, item),
-                    state["exp_avg"],
-                    state["exp_avg_sq"],
-                    state.get("max_exp_avg_sq") if group["amsgrad"] else None,
-                    lr / (1 - beta1**t) / self._factor(group, item),
+                    item.zeros("exp_avg"),
+                    item.zeros("exp_avg_sq"),
+                    item.zeros("max_exp_avg_sq") if group["amsgrad"] else None,
+                    lr / (1 - beta1**t) / item.factor,
                     (1 - beta2**t) ** -0.5,
                 )
             )
@@ -134,17 +133,6 @@ class MirrorAdam(MirrorOptimizer):
                     eps=float(group["eps"]),
                     maximize=bool(group["maximize"]),
                 )
-
-
-def _moments(group: dict[str, Any], item: Item) -> dict[str, Any]:
-    state, dtype = item.state, state_dtype(item.param)
-    if "exp_avg" not in state:
-        state["step"] = 0
-        state["exp_avg"] = torch.zeros_like(item.param, dtype=dtype)
-        state["exp_avg_sq"] = torch.zeros_like(item.param, dtype=dtype)
-    if group["amsgrad"] and "max_exp_avg_sq" not in state:
-        state["max_exp_avg_sq"] = torch.zeros_like(item.param, dtype=dtype)
-    return state
 
 
 def _path_function(path: str) -> Callable[..., None]:

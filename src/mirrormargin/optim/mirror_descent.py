@@ -16,14 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mirrormargin.errors import OptimizerError
+from mirrormargin.errors import NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential
 from mirrormargin.optim.mirror_optimizer import Item, MirrorOptimizer, check_choice, check_number
-from mirrormargin.optim.plain import (
-    foreach_mirror_descent,
-    plain_mirror_descent,
-    state_dtype,
-)
+from mirrormargin.optim.plain import foreach_mirror_descent, plain_mirror_descent
 from mirrormargin.optim.step_rules import dual_norms, polyak_root
 
 __all__ = ["MirrorDescent"]
@@ -104,8 +100,16 @@ class MirrorDescent(MirrorOptimizer):
         defaults = dict(locals())
         for name in ("self", "params", "__class__"):
             defaults.pop(name)
+        self.effective_lr: list[float] = []
         super().__init__(params, defaults)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
         self.effective_lr = [float(group["lr"]) for group in self.param_groups]
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        self.effective_lr.append(float(self.param_groups[-1]["lr"]))
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
@@ -122,7 +126,7 @@ class MirrorDescent(MirrorOptimizer):
         if rule == "polyak" and group["maximize"]:
             raise OptimizerError("Polyak steps aim for the least loss: minimize -loss instead")
         needs_norm = rule == "normalized" or (rule == "polyak" and group["polyak"] == "dual_norm")
-        if needs_norm and group["potential"] is not None:
+        if needs_norm and not hasattr(self._potential(group), "dual_norm"):
             raise OptimizerError(
                 f"{group['potential']!r} has no dual norm, which this step rule needs: use "
                 'step_rule="constant" or polyak="bregman"'
@@ -148,7 +152,7 @@ class MirrorDescent(MirrorOptimizer):
             with torch.enable_grad():
                 loss = closure()
         batches = list(self._items())
-        if not self._is_admitted(batches):
+        if not self._is_admitted(batches) or not self._is_loss_admitted(batches, loss):
             return loss
         polyak = self._polyak_multiplier(batches, loss)
         lengths = [
@@ -167,17 +171,19 @@ class MirrorDescent(MirrorOptimizer):
         if rule == "normalized":
             lr, grad_scales = length, _inverse_norms(group, items)
         elif rule == "polyak":
-            lr, grad_scales = 1.0, [length] * len(items)  # momentum averages scaled gradients
+            lr, grad_scales = 1.0, [(1.0, length)] * len(items)  # momentum averages these
         else:
-            lr, grad_scales = length, [1.0] * len(items)
+            lr, grad_scales = length, [(1.0, 1.0)] * len(items)
         if group["maximize"]:
-            grad_scales = [-scale for scale in grad_scales]
+            grad_scales = [(first, -second) for first, second in grad_scales]
         columns: list[tuple[Any, ...]] = []
         for item, grad_scale in zip(items, grad_scales, strict=True):
-            factor = self._factor(group, item)
-            coupled = decay * factor if rule == "constant" else 0.0
-            dual, buffer = self._dual(group, item), _buffer(group, item)
-            columns.append((item.param, item.grad, dual, buffer, grad_scale, lr / factor, coupled))
+            coupled = decay * item.factor if rule == "constant" else 0.0
+            dual = self._dual(group, item)
+            buffer = item.zeros("momentum_buffer") if group["momentum"] else None
+            columns.append(
+                (item.param, item.grad, dual, buffer, grad_scale, lr / item.factor, coupled)
+            )
         for path in ("fused", "foreach", "plain"):
             chosen = [c for c, item in zip(columns, items, strict=True) if item.path == path]
             if chosen:
@@ -195,6 +201,16 @@ class MirrorDescent(MirrorOptimizer):
                     nesterov=bool(group["nesterov"]),
                 )
 
+    def _is_loss_admitted(self, batches: _Batches, loss: Any) -> bool:
+        """Whether Polyak's rule may use this loss, after the groups' policy on nan and inf."""
+        groups = [group for group, items in batches if group["step_rule"] == "polyak" and items]
+        policies = {group["nonfinite"] for group in groups} - {"propagate"}
+        if loss is None or not policies or math.isfinite(_number(loss)):
+            return True
+        if "raise" in policies:
+            raise NonFiniteGradientError(f"the loss is {_number(loss)}; no parameter was changed")
+        return False
+
     def _polyak_multiplier(self, batches: _Batches, loss: Any) -> float:
         """The number that turns each Polyak group's lr into its step.
 
@@ -202,7 +218,9 @@ class MirrorDescent(MirrorOptimizer):
         in proportion to them.
         """
         ours = [
-            (group, items) for group, items in batches if group["step_rule"] == "polyak" and items
+            (group, items)
+            for group, items in batches
+            if group["step_rule"] == "polyak" and items and float(group["lr"]) > 0
         ]
         top = max((float(group["lr"]) for group, _ in ours), default=0.0)
         norms = [_norm(group, items) for group, items in ours]
@@ -218,8 +236,7 @@ class MirrorDescent(MirrorOptimizer):
             raise OptimizerError(
                 "Polyak steps need the loss: pass a closure, or call step(loss=loss)"
             )
-        value = float(loss.detach() if isinstance(loss, Tensor) else loss)
-        gap = value - float(first["f_min"])
+        gap = _number(loss) - float(first["f_min"])
         if math.isnan(gap):
             return math.nan
         target = top * max(gap, 0.0)
@@ -242,13 +259,14 @@ class MirrorDescent(MirrorOptimizer):
             for item in items:
                 dual = self._dual(group, item)
                 u = potential.to_dual(item.param.double()) if dual is None else dual.double()
-                step = item.grad.double() * (lr / self._factor(group, item))
-                terms.append((potential, u, item.grad.double(), step))
+                gradient = item.grad.double()
+                step = gradient * (lr / item.factor)
+                terms.append((potential, potential.to_primal(u), u, gradient, step))
 
         def decrease(k: float) -> float:
             return sum(
-                float((g * (potential.to_primal(u) - potential.to_primal(u - k * step))).sum())
-                for potential, u, g, step in terms
+                float((g * (w - potential.to_primal(u - k * step))).sum())
+                for potential, w, u, g, step in terms
             )
 
         return decrease
@@ -256,16 +274,36 @@ class MirrorDescent(MirrorOptimizer):
 
 def _norm(group: dict[str, Any], items: list[Item]) -> float:
     """||g||_2 of a Polyak group, or its dual norm under ``polyak="dual_norm"``."""
-    exponent = LpPotential(group["p"]).dual_exponent if group["polyak"] == "dual_norm" else 2.0
-    return dual_norms(_grads(items), exponent, _compiled(items), together=True)[0]
+    if group["polyak"] == "dual_norm":
+        return _dual_norms(group, items, together=True)[0]
+    return dual_norms(_grads(items), 2.0, _compiled(items), together=True)[0]
 
 
-def _inverse_norms(group: dict[str, Any], items: list[Item]) -> list[float]:
-    """1 / ||g||_q of each tensor, or of the whole group; 0 for a zero gradient: no step."""
-    exponent = LpPotential(group["p"]).dual_exponent
-    together = group["norm_over"] == "group"
-    norms = dual_norms(_grads(items), exponent, _compiled(items), together)
-    return [1 / norm if norm != 0 else 0.0 for norm in norms]
+def _inverse_norms(group: dict[str, Any], items: list[Item]) -> list[tuple[float, float]]:
+    """1 / ||g||_q as two factors, of each tensor or of the group; 0 for a zero gradient: no step.
+
+    Pinned by ``test_a_normalized_step_has_dual_length_lr``: one factor overflows for denormals.
+    """
+    norms = _dual_norms(group, items, group["norm_over"] == "group")
+    return [
+        (1.0, 0.0) if norm == 0 else (1.0, 1 / norm) if norm > _TINY else (1 / _TINY, _TINY / norm)
+        for norm in norms
+    ]
+
+
+_TINY = 2.0**-100
+
+
+def _dual_norms(group: dict[str, Any], items: list[Item], together: bool) -> list[float]:
+    potential = group["potential"]
+    if potential is None:
+        exponent = LpPotential(group["p"]).dual_exponent
+        return dual_norms(_grads(items), exponent, _compiled(items), together)
+    grads = _grads(items)
+    if together:
+        everything = torch.cat([g.flatten() for g in grads])
+        return [float(potential.dual_norm(everything))] * len(grads)
+    return [float(potential.dual_norm(g)) for g in grads]
 
 
 def _grads(items: list[Item]) -> list[Tensor]:
@@ -276,12 +314,8 @@ def _compiled(items: list[Item]) -> list[bool]:
     return [item.path == "fused" for item in items]
 
 
-def _buffer(group: dict[str, Any], item: Item) -> Tensor | None:
-    if not group["momentum"]:
-        return None
-    if "momentum_buffer" not in item.state:
-        item.state["momentum_buffer"] = torch.zeros_like(item.param, dtype=state_dtype(item.param))
-    return item.state["momentum_buffer"]
+def _number(loss: Any) -> float:
+    return float(loss.detach() if isinstance(loss, Tensor) else loss)
 
 
 def _path_function(path: str) -> Callable[..., None]:

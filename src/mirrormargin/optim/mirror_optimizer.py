@@ -28,19 +28,47 @@ _NONFINITE = ("propagate", "raise", "skip")
 
 
 class Item(NamedTuple):
-    """One tensor to be stepped: its weight, gradient, state and the path that will do it."""
+    """One tensor to be stepped: weight, gradient, state, the path to take, and kappa.
+
+    The scaled potential is kappa * psi_p, so a step lr there is a step lr / kappa in u.
+    """
 
     param: Tensor
     grad: Tensor
     state: dict[str, Any]
     path: str
+    factor: float
+
+    def kept(self, key: str) -> Tensor | None:
+        """A state tensor in the dtype, device and layout that the parameter asks for by now.
+
+        ``model.to(...)`` may have changed the parameter since, and kernels trust addresses.
+        """
+        tensor, param = self.state.get(key), self.param
+        if tensor is None:
+            return None
+        dtype = state_dtype(param)
+        if tensor.dtype is not dtype or tensor.device != param.device:
+            tensor = self.state[key] = tensor.to(param.device, dtype)
+        if tensor.stride() != param.stride():
+            tensor = self.state[key] = _like(tensor, param)
+        return tensor
+
+    def zeros(self, key: str) -> Tensor:
+        """As :meth:`kept`, made of zeros if absent."""
+        if key not in self.state:
+            dtype = state_dtype(self.param)
+            self.state[key] = torch.zeros_like(self.param, dtype=dtype, requires_grad=False)
+        tensor = self.kept(key)
+        assert tensor is not None
+        return tensor
 
 
 class MirrorOptimizer(Optimizer):
     """Base class of :class:`MirrorDescent` and :class:`MirrorAdam`."""
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
-        self._versions: dict[int, int] = {}
+        self._versions: dict[int, tuple[int, int]] = {}
         super().__init__(params, defaults)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -48,15 +76,21 @@ class MirrorOptimizer(Optimizer):
         self._versions = {}  # unknown weights: compare them with the dual state before use
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        params = param_group["params"]
+        if not isinstance(params, Tensor):
+            param_group = {**param_group, "params": list(params)}  # it may be an iterator
         merged = {**self.defaults, **param_group}
         potential = merged["potential"]
         if isinstance(potential, LpPotential):
-            if "p" in param_group and param_group["p"] != potential.p:
+            agrees = merged["p"] in (2.0, potential.p)
+            if not agrees or merged["scale"] not in (None, potential.scale):
                 raise OptimizerError(
-                    f"p={param_group['p']!r} contradicts potential={potential!r}: give one of them"
+                    f"p={merged['p']!r} and scale={merged['scale']!r} contradict {potential!r}: "
+                    "give one or the other"
                 )
             merged.update(p=potential.p, scale=potential.scale, potential=None)
         self._check_group(merged)
+        self._check_params(merged)
         checked = ("p", "scale", "potential")
         super().add_param_group({**param_group, **{key: merged[key] for key in checked}})
 
@@ -80,6 +114,8 @@ class MirrorOptimizer(Optimizer):
         check_choice(group, "nonfinite", _NONFINITE)
         if group["foreach"] and group["fused"]:
             raise OptimizerError("fused and foreach cannot both be True: choose one path")
+
+    def _check_params(self, group: dict[str, Any]) -> None:
         for index, param in enumerate(_tensors_of(group["params"])):
             if param.is_complex() or not param.is_floating_point():
                 raise OptimizerError(
@@ -95,8 +131,9 @@ class MirrorOptimizer(Optimizer):
 
     def _items(self) -> Iterator[tuple[dict[str, Any], list[Item]]]:
         """Each group with its tensors that have a gradient; checks all of them, changes nothing."""
+        for group in self.param_groups:
+            self._check_group(group)  # options edited by hand are refused before any step
         for number, group in enumerate(self.param_groups):
-            self._potential(group)  # a p edited by hand is refused here, before any step
             may_fuse = group["fused"] is not False and not group["foreach"]
             otherwise = "foreach" if group["foreach"] else "plain"
             state, items = self.state, []
@@ -110,10 +147,12 @@ class MirrorOptimizer(Optimizer):
                         f"{type(self).__name__} does not take: use sparse=False in the embedding "
                         "(rows with zero gradient are left untouched anyway)"
                     )
+                path = otherwise
                 if may_fuse and _is_fusable(group, param):
-                    items.append(Item(param, _like(grad, param), state[param], "fused"))
-                else:
-                    items.append(Item(param, grad, state[param], otherwise))
+                    path, grad = "fused", _like(grad.to(param.dtype).resolve_neg(), param)
+                kept = state[param]
+                factor = 1.0 if group["scale"] is None else self._factor(number, index, kept)
+                items.append(Item(param, grad, kept, path, factor))
             yield group, items
 
     def _label(self, group: int, index: int) -> str:
@@ -142,16 +181,23 @@ class MirrorOptimizer(Optimizer):
         """The group's potential without its scale, which acts through the learning rate."""
         return group["potential"] if group["potential"] is not None else _lp(group["p"])
 
-    def _factor(self, group: dict[str, Any], item: Item) -> float:
-        """kappa of the scaled potential kappa * psi_p: a step lr there is lr / kappa in u."""
-        scale = group["scale"]
-        if scale is None:
-            return 1.0
+    def _factor(self, number: int, index: int, state: dict[str, Any]) -> float:
+        """kappa of the scaled potential kappa * psi_p."""
+        group = self.param_groups[number]
+        param, scale, lr = group["params"][index], group["scale"], float(group["lr"])
         if scale == "rms":
-            if "scale" not in item.state:
-                item.state["scale"] = LpPotential(group["p"], "rms").bind(item.param).scale
-            scale = item.state["scale"]
-        return LpPotential(group["p"], scale).factor
+            if "scale" not in state:
+                state["scale"] = LpPotential(group["p"], "rms").bind(param).scale
+            scale = state["scale"]
+        factor = LpPotential(group["p"], scale).factor
+        limits = torch.finfo(state_dtype(param))
+        if lr > 0 and not limits.tiny <= lr / max(factor, limits.tiny) <= limits.max:
+            raise OptimizerError(
+                f"scale={scale:.3g} at p={group['p']} makes lr a step of {lr / factor:.1e} in "
+                f"|w|^(p-1) for {self._label(number, index)}, which {limits.dtype} cannot hold: "
+                "use a smaller p, or float64 parameters"
+            )
+        return factor
 
     def _dual(self, group: dict[str, Any], item: Item) -> Tensor | None:
         """The tensor's u, in step with its weights; None where it is computed from them."""
@@ -164,9 +210,10 @@ class MirrorOptimizer(Optimizer):
         if "dual" not in state or state.get("dual_of") != key:
             to_dual, _ = self._maps(group, param)
             state["dual"], state["dual_of"] = to_dual(param), key
-        elif self._versions.get(id(param)) != param._version:
+        elif self._versions.get(id(param)) != (param._version, param.data_ptr()):
+            item.kept("dual")
             self._compare(group, param, state)
-        return state["dual"]
+        return item.kept("dual")
 
     def _compare(self, group: dict[str, Any], param: Tensor, state: dict[str, Any]) -> None:
         """Rebuild u where w is no longer its image; keep it, dead zone and all, elsewhere."""
@@ -194,7 +241,7 @@ class MirrorOptimizer(Optimizer):
 
     def _remember(self, batches: list[tuple[dict[str, Any], list[Item]]]) -> None:
         self._versions = {
-            id(item.param): item.param._version
+            id(item.param): (item.param._version, item.param.data_ptr())
             for _, items in batches
             for item in items
             if "dual" in item.state
@@ -204,8 +251,8 @@ class MirrorOptimizer(Optimizer):
     def resync(self) -> None:
         """Make the dual state follow weights that were changed behind torch's back.
 
-        In-place operations, ``load_state_dict`` and ``nn.init`` are noticed without it; writes
-        through ``param.data``, NumPy views or other processes are not.
+        In-place operations, ``load_state_dict``, ``nn.init`` and a new ``param.data`` are noticed
+        without it; writes into ``param.data``, NumPy views or from other processes are not.
         """
         for group in self.param_groups:
             for param in group["params"]:
@@ -235,9 +282,16 @@ class MirrorOptimizer(Optimizer):
                 zip(saved["params"], group["params"], strict=False)
             )
         ]
+        for number, saved in enumerate(groups):
+            missing = sorted(set(self.defaults) - set(saved))
+            if missing:
+                raise OptimizerError(
+                    f"the saved group {number} has no {', '.join(missing)}: it was saved by "
+                    f"another optimizer than {type(self).__name__}"
+                )
         for saved_id, param, number, index in pairs:
             for key, value in state_dict["state"].get(saved_id, {}).items():
-                if isinstance(value, Tensor) and value.ndim and value.shape != param.shape:
+                if _is_kept(key, value) and value.shape != param.shape:
                     raise OptimizerError(
                         f"the saved {key!r} of {self._label(number, index)} has shape "
                         f"{tuple(value.shape)}, the parameter {tuple(param.shape)}: the "
@@ -256,9 +310,9 @@ class MirrorOptimizer(Optimizer):
             group["potential"] = potential
         for saved_id, param, _, _ in pairs:
             for key, value in state_dict["state"].get(saved_id, {}).items():
-                if isinstance(value, Tensor) and value.ndim:
-                    kept = value.to(param.device, torch.promote_types(value.dtype, torch.float32))
-                    self.state[param][key] = _like(kept.clone(), param)
+                if _is_kept(key, value):
+                    kept = value.detach().to(param.device, state_dtype(param), copy=True)
+                    self.state[param][key] = _like(kept, param)
         self._versions = {}
 
 
@@ -283,6 +337,11 @@ def check_choice(group: dict[str, Any], name: str, choices: tuple[str, ...]) -> 
 @lru_cache(maxsize=64)
 def _lp(p: float) -> LpPotential:
     return LpPotential(p)
+
+
+def _is_kept(key: str, value: Any) -> bool:
+    """Whether a state entry is a tensor of the parameter's shape (``step`` is a count)."""
+    return isinstance(value, Tensor) and key != "step"
 
 
 def _tensors_of(params: Any) -> Iterator[Tensor]:

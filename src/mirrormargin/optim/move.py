@@ -21,6 +21,7 @@ from mirrormargin.geometry.compiled import (
     inlined,
     leaf,
     offset,
+    rename,
 )
 from mirrormargin.geometry.integer_powers import integer_power, with_sign
 from mirrormargin.geometry.kernels import (
@@ -78,16 +79,18 @@ def _identity(x):
     return x
 
 
-def _closed_form(to_dual, to_primal):
+def _closed_form(name, to_dual, to_primal):
     """The pair (add c u to x, move) for an exponent whose u is computed from w on the spot."""
 
     @leaf
+    @rename(name)
     def add_dual(x_address, w_address, num, c):
         x, w = floats(x_address, num), floats(w_address, num)
         for i in range(num):
             x[i] = fma(c, to_dual(w[i]), x[i])
 
     @leaf
+    @rename(name)
     def move(w_address, x_address, num, decay, lr):
         w, x = floats(w_address, num), floats(x_address, num)
         zero = _hidden_zero(num)
@@ -100,9 +103,9 @@ def _closed_form(to_dual, to_primal):
     return add_dual, move
 
 
-_add_dual_2, _move_2 = _closed_form(_identity, _identity)
-_add_dual_3_2, _move_3_2 = _closed_form(_signed_root, _signed_square)
-_add_dual_3, _move_3 = _closed_form(_signed_square, _signed_root)
+_add_dual_2, _move_2 = _closed_form("2", _identity, _identity)
+_add_dual_3_2, _move_3_2 = _closed_form("3_2", _signed_root, _signed_square)
+_add_dual_3, _move_3 = _closed_form("3", _signed_square, _signed_root)
 
 
 @leaf
@@ -174,6 +177,7 @@ def _integer_move(n):
     power = integer_power(n)
 
     @leaf
+    @rename(f"power_{n}")
     def move(w_address, dual_address, x_address, num, decay, lr):
         w, dual, x = floats(w_address, num), floats(dual_address, num), floats(x_address, num)
         zero = _hidden_zero(num)

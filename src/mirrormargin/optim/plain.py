@@ -38,7 +38,7 @@ def plain_mirror_descent(
     buffers: list[Tensor | None],
     *,
     potential: Potential,
-    grad_scales: list[float],
+    grad_scales: list[tuple[float, float]],
     lrs: list[float],
     coupled_decays: list[float],
     decay: float,
@@ -53,7 +53,8 @@ def plain_mirror_descent(
         duals: u of each tensor, changed in place, or None.
         buffers: Momentum buffers b, changed in place, or None.
         potential: Maps w to u and back; its scale, if any, is already part of ``lrs``.
-        grad_scales: Factor of each gradient: 1, 1 / norm, or Polyak's step; negative to maximize.
+        grad_scales: Two factors of each gradient whose product is 1, 1 / norm, or Polyak's step,
+            negative to maximize. (1 / norm alone may overflow.)
         lrs: Step length of each tensor in the coordinates of u.
         coupled_decays: Multiple of u added to each gradient.
         decay: Factor of u, 1 without decoupled weight decay.
@@ -125,7 +126,7 @@ def foreach_mirror_descent(
     buffers: list[Tensor | None],
     *,
     potential: Potential,
-    grad_scales: list[float],
+    grad_scales: list[tuple[float, float]],
     lrs: list[float],
     coupled_decays: list[float],
     decay: float,
@@ -134,8 +135,9 @@ def foreach_mirror_descent(
 ) -> None:
     """The same step with few kernel launches: for many tensors on an accelerator."""
     us = [_dual(w, u, potential) for w, u in zip(params, duals, strict=True)]
-    gs = [_two_factors(g.to(u.dtype), s) for g, u, s in zip(grads, us, grad_scales, strict=True)]
-    xs = list(torch._foreach_mul([g for g, _ in gs], [s for _, s in gs]))
+    xs = [g.to(u.dtype) for g, u in zip(grads, us, strict=True)]
+    for factors in zip(*grad_scales, strict=True):
+        xs = list(torch._foreach_mul(xs, list(factors)))
     if any(c != 0 for c in coupled_decays):
         torch._foreach_add_(xs, torch._foreach_mul(us, coupled_decays))
     averages = [b for b in buffers if b is not None]
@@ -184,16 +186,8 @@ def _dual(w: Tensor, stored: Tensor | None, potential: Potential) -> Tensor:
     return potential.to_dual(w.to(state_dtype(w))) if stored is None else stored
 
 
-def _scaled(g: Tensor, scale: float) -> Tensor:
-    g, rest = _two_factors(g, scale)
-    return g if rest == 1 else g * rest
-
-
-def _two_factors(g: Tensor, scale: float) -> tuple[Tensor, float]:
-    """1 / norm exceeds float32 for denormal gradients, float64's too: two factors never do."""
-    if abs(scale) > 2.0**100:
-        return g * 2.0**100, scale * 2.0**-100
-    return g, scale
+def _scaled(g: Tensor, factors: tuple[float, float]) -> Tensor:
+    return g if factors == (1.0, 1.0) else g * factors[0] * factors[1]
 
 
 def _move(w: Tensor, u: Tensor, stored: Tensor | None, moved: Tensor, potential: Potential) -> None:
