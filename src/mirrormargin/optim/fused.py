@@ -103,7 +103,9 @@ def _options(p: float, decay: float, rest: list[float]) -> np.ndarray:
 
 
 def _addresses(tensors: list[Tensor] | list[Tensor | None]) -> list[int]:
-    return [0 if t is None else t.data_ptr() for t in tensors]
+    if tensors[0] is None:  # all or none of a row's tensors exist
+        return [0] * len(tensors)
+    return [t.data_ptr() for t in tensors]  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def _sizes(tensors: list[Tensor]) -> list[int]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mirrormargin.errors import OptimizerError
-from mirrormargin.optim.mirror_optimizer import Item, MirrorOptimizer, check_number
+from mirrormargin.optim.mirror_optimizer import Item, MirrorOptimizer, by_path, check_number
 from mirrormargin.optim.plain import foreach_mirror_adam, plain_mirror_adam
 
 __all__ = ["MirrorAdam"]
@@ -104,35 +104,30 @@ class MirrorAdam(MirrorOptimizer):
     def _step_group(self, group: dict[str, Any], items: list[Item]) -> None:
         beta1, beta2 = (float(beta) for beta in group["betas"])
         lr = float(group["lr"])
-        columns: list[tuple[Any, ...]] = []
         for item in items:
-            t = item.state["step"] = int(item.state.get("step", 0)) + 1
-            columns.append(
-                (
-                    item.param,
-                    item.grad,
-                    self._dual(group, item),
-                    item.zeros("exp_avg"),
-                    item.zeros("exp_avg_sq"),
-                    item.zeros("max_exp_avg_sq") if group["amsgrad"] else None,
-                    lr / (1 - beta1**t) / item.factor,
-                    (1 - beta2**t) ** -0.5,
-                )
+            item.state["step"] = int(item.state.get("step", 0)) + 1
+        times = [item.state["step"] for item in items]
+        columns: list[list[Any]] = [
+            [item.param for item in items],
+            [item.grad for item in items],
+            [self._dual(group, item) for item in items],
+            [item.zeros("exp_avg") for item in items],
+            [item.zeros("exp_avg_sq") for item in items],
+            [item.zeros("max_exp_avg_sq") if group["amsgrad"] else None for item in items],
+            [lr / (1 - beta1**t) / item.factor for t, item in zip(times, items, strict=True)],
+            [(1 - beta2**t) ** -0.5 for t in times],
+        ]
+        for path, (*tensors, lrs, corrections) in by_path(items, columns):
+            _path_function(path)(
+                *tensors,
+                potential=self._potential(group),
+                lrs=lrs,
+                sq_corrections=corrections,
+                decay=1.0 - lr * float(group["weight_decay"]),
+                betas=(beta1, beta2),
+                eps=float(group["eps"]),
+                maximize=bool(group["maximize"]),
             )
-        for path in ("fused", "foreach", "plain"):
-            chosen = [c for c, item in zip(columns, items, strict=True) if item.path == path]
-            if chosen:
-                *tensors, lrs, corrections = (list(column) for column in zip(*chosen, strict=True))
-                _path_function(path)(
-                    *tensors,
-                    potential=self._potential(group),
-                    lrs=lrs,
-                    sq_corrections=corrections,
-                    decay=1.0 - lr * float(group["weight_decay"]),
-                    betas=(beta1, beta2),
-                    eps=float(group["eps"]),
-                    maximize=bool(group["maximize"]),
-                )
 
 
 def _path_function(path: str) -> Callable[..., None]:

@@ -18,7 +18,13 @@ from torch import Tensor
 
 from mirrormargin.errors import NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential
-from mirrormargin.optim.mirror_optimizer import Item, MirrorOptimizer, check_choice, check_number
+from mirrormargin.optim.mirror_optimizer import (
+    Item,
+    MirrorOptimizer,
+    by_path,
+    check_choice,
+    check_number,
+)
 from mirrormargin.optim.plain import foreach_mirror_descent, plain_mirror_descent
 from mirrormargin.optim.step_rules import dual_norms, polyak_root
 
@@ -176,30 +182,26 @@ class MirrorDescent(MirrorOptimizer):
             lr, grad_scales = length, [(1.0, 1.0)] * len(items)
         if group["maximize"]:
             grad_scales = [(first, -second) for first, second in grad_scales]
-        columns: list[tuple[Any, ...]] = []
-        for item, grad_scale in zip(items, grad_scales, strict=True):
-            coupled = decay * item.factor if rule == "constant" else 0.0
-            dual = self._dual(group, item)
-            buffer = item.zeros("momentum_buffer") if group["momentum"] else None
-            columns.append(
-                (item.param, item.grad, dual, buffer, grad_scale, lr / item.factor, coupled)
+        columns: list[list[Any]] = [
+            [item.param for item in items],
+            [item.grad for item in items],
+            [self._dual(group, item) for item in items],
+            [item.zeros("momentum_buffer") if group["momentum"] else None for item in items],
+            grad_scales,
+            [lr / item.factor for item in items],
+            [decay * item.factor if rule == "constant" else 0.0 for item in items],
+        ]
+        for path, (*tensors, scales, lrs, coupled_decays) in by_path(items, columns):
+            _path_function(path)(
+                *tensors,
+                potential=self._potential(group),
+                grad_scales=scales,
+                lrs=lrs,
+                coupled_decays=coupled_decays,
+                decay=1.0 if rule == "constant" else max(0.0, 1.0 - length * decay),
+                momentum=float(group["momentum"]),
+                nesterov=bool(group["nesterov"]),
             )
-        for path in ("fused", "foreach", "plain"):
-            chosen = [c for c, item in zip(columns, items, strict=True) if item.path == path]
-            if chosen:
-                *tensors, scales, lrs, coupled_decays = (
-                    list(column) for column in zip(*chosen, strict=True)
-                )
-                _path_function(path)(
-                    *tensors,
-                    potential=self._potential(group),
-                    grad_scales=scales,
-                    lrs=lrs,
-                    coupled_decays=coupled_decays,
-                    decay=1.0 if rule == "constant" else max(0.0, 1.0 - length * decay),
-                    momentum=float(group["momentum"]),
-                    nesterov=bool(group["nesterov"]),
-                )
 
     def _is_loss_admitted(self, batches: _Batches, loss: Any) -> bool:
         """Whether Polyak's rule may use this loss, after the groups' policy on nan and inf."""

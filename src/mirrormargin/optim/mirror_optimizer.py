@@ -48,7 +48,7 @@ class Item(NamedTuple):
         if tensor is None:
             return None
         dtype = state_dtype(param)
-        if tensor.dtype is not dtype or tensor.device != param.device:
+        if tensor.dtype is not dtype or tensor.get_device() != param.get_device():
             tensor = self.state[key] = tensor.to(param.device, dtype)
         if tensor.stride() != param.stride():
             tensor = self.state[key] = _like(tensor, param)
@@ -149,7 +149,10 @@ class MirrorOptimizer(Optimizer):
                     )
                 path = otherwise
                 if may_fuse and _is_fusable(group, param):
-                    path, grad = "fused", _like(grad.to(param.dtype).resolve_neg(), param)
+                    path = "fused"
+                    if grad.dtype is not torch.float32 or grad.is_neg():
+                        grad = grad.to(torch.float32).resolve_neg()
+                    grad = _like(grad, param)
                 kept = state[param]
                 factor = 1.0 if group["scale"] is None else self._factor(number, index, kept)
                 items.append(Item(param, grad, kept, path, factor))
@@ -316,6 +319,20 @@ class MirrorOptimizer(Optimizer):
         self._versions = {}
 
 
+def by_path(items: list[Item], columns: list[list[Any]]) -> Iterator[tuple[str, list[list[Any]]]]:
+    """Each path with the entries of the columns that take it."""
+    for path in sorted({item.path for item in items}):
+        rows = [i for i, item in enumerate(items) if item.path == path]
+        yield (
+            path,
+            (
+                columns
+                if len(rows) == len(items)
+                else [[column[i] for i in rows] for column in columns]
+            ),
+        )
+
+
 def check_number(
     group: dict[str, Any], name: str, low: float, high: float, allowed: str, strict: bool = False
 ) -> None:
@@ -358,10 +375,13 @@ def _is_fusable(group: dict[str, Any], param: Tensor) -> bool:
     return (
         param.dtype is torch.float32
         and param.is_cpu
-        and type(param) in (Tensor, torch.nn.Parameter)
+        and type(param) in _PLAIN_TYPES
         and group["potential"] is None
-        and _dense_format(param) is not None
+        and (param.is_contiguous() or _dense_format(param) is not None)
     )
+
+
+_PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter))
 
 
 def _dense_format(tensor: Tensor) -> torch.memory_format | None:

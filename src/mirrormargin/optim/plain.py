@@ -28,7 +28,7 @@ __all__ = [
 
 def state_dtype(param: Tensor) -> torch.dtype:
     """float32 or wider: in bfloat16 small steps of u would be rounded away."""
-    return torch.promote_types(param.dtype, torch.float32)
+    return torch.float64 if param.dtype is torch.float64 else torch.float32
 
 
 def plain_mirror_descent(
