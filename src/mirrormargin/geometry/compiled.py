@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 CHUNK = 32768  # floats in the unit of work that threads share
-BLOCK = 512  # floats in a row of scratch memory: all rows fit the first-level cache
+BLOCK = 256  # floats in a row of scratch memory: ten such rows fit the L1 cache with room
 SCRATCH_ROWS = 5
 _MIN_PARALLEL = 4 * CHUNK  # below this a second thread costs more than it saves
 
