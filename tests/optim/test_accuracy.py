@@ -8,14 +8,10 @@ import torch
 
 from mirrormargin import MirrorDescent
 from mirrormargin.geometry.integer_powers import INTEGER_POWERS, to_integer
-from mirrormargin.geometry.kernels import (
-    largest_entries,
-    power_constants,
-    power_tensors,
-    scaled_power_sums,
-)
+from mirrormargin.geometry.kernels import power_constants, power_tensors
 from mirrormargin.geometry.lp import signed_power
 from mirrormargin.geometry.norms import scaled_power_sum
+from mirrormargin.geometry.sums import largest_entries, scaled_power_sums
 
 EXPONENTS = (
     1.001,

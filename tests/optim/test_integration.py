@@ -250,11 +250,11 @@ def test_compiled_code_is_cached_between_processes(tmp_path):
 
 def test_kernels_cached_by_different_processes_work_together(tmp_path):
     """Compile each kernel in a process of its own, in other orders, then use them all in one."""
-    head = "\n    import torch\n    from mirrormargin.geometry import kernels\n"
+    head = "\n    import torch\n    from mirrormargin.geometry import kernels, sums\n"
     power = (
         "    x = torch.full((9,), 1.5); y = torch.empty(9); kernels.power_tensors([x], [y], {r})\n"
     )
-    sums = "    m, s = kernels.scaled_power_sums([torch.full((9,), 1.5)], {r})\n"
+    sums = "    m, s = sums.scaled_power_sums([torch.full((9,), 1.5)], {r})\n"
     step = textwrap.indent(textwrap.dedent(_STEP), "    ") + "    first = step()\n"
     environment = {"NUMBA_CACHE_DIR": str(tmp_path)}
     for script in (sums, power, step):

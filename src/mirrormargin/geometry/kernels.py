@@ -1,4 +1,4 @@
-"""The compiled float32 power  y = sign(x) |x|^r,  within 4 ulp, and the sums built on it.
+"""The compiled float32 power  y = sign(x) |x|^r,  within 4 ulp.
 
     |x|^r = 2^t,   t = r log2|x| = r e + r log2(m),   |x| = 2^e m,  m in [sqrt(1/2), sqrt(2))
     log2(m) = (2 / ln 2) artanh(s),   s = (m - 1) / (m + 1)
@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from mirrormargin.geometry.compiled import (
     BLOCK,
@@ -35,7 +34,7 @@ from mirrormargin.geometry.compiled import (
 )
 from mirrormargin.geometry.integer_powers import power_block_of, to_integer, with_sign
 
-__all__ = ["power_block", "power_constants", "power_tensors", "scaled_power_sums"]
+__all__ = ["power_block", "power_constants", "power_tensors"]
 
 f32, i32 = np.float32, np.int32
 
@@ -318,101 +317,3 @@ def power_tensors(sources, targets, r: float) -> None:
         [[x.data_ptr() for x in sources], [y.data_ptr() for y in targets]],
         options=power_constants(r),
     )
-
-
-@Kernel
-def _largest_kernel(version):
-    def work(counters):
-        chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
-        k = take_chunk(counters)
-        while k < len(chunks):
-            tensor, start, stop = chunks[k]
-            out[k, 0] = _largest(offset(pointers[0, tensor], start), stop - start)
-            k = take_chunk(counters)
-
-    return work
-
-
-@leaf
-def _largest(address, num):
-    """Compared as integers: that order is total, and nan stands above all."""
-    x = floats(address, num)
-    largest = i32(0)
-    for i in range(num):
-        largest = max(largest, float_bits(abs(x[i])))
-    return bits_float(largest)
-
-
-@njit(error_model="numpy", fastmath={"reassoc"})
-def _sum(address, num):
-    """Terms are >= 0, so the order of addition costs no accuracy and may be the fast one."""
-    values = floats(address, num)
-    total = 0.0
-    for i in range(num):
-        total += np.float64(values[i])
-    return total
-
-
-@Kernel
-def _power_sum_kernel(version):
-    def work(counters):
-        chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
-        k = take_chunk(counters)
-        while k < len(chunks):
-            tensor, start, stop = chunks[k]
-            total = 0.0
-            for low in range(start, stop, BLOCK):
-                x, num = offset(pointers[0, tensor], low), min(BLOCK, stop - low)
-                total += _power_sum(x, num, scalars[tensor, 0], options, scratch)
-            out[k, 0] = total
-            k = take_chunk(counters)
-
-    return work
-
-
-@leaf
-def _power_sum(x_address, num, scale, options, scratch):
-    row = offset(scratch, 3 * BLOCK)
-    x, scaled = floats(x_address, num), floats(row, num)
-    for i in range(num):
-        scaled[i] = f32(scale * abs(np.float64(x[i])))
-    if options[0] == 2.0:
-        for i in range(num):
-            scaled[i] = scaled[i] * scaled[i]
-    else:
-        power_block(row, row, num, options, scratch)
-    return _sum(row, num)
-
-
-def largest_entries(tensors) -> np.ndarray:
-    """max |x| of each contiguous float32 CPU tensor: 0 if empty, nan if any entry is nan."""
-    owner, out = run(
-        _largest_kernel,
-        [x.numel() for x in tensors],
-        [[x.data_ptr() for x in tensors]],
-        None,
-        None,
-        1,
-    )
-    largest = np.zeros(len(tensors))
-    with np.errstate(invalid="ignore"):
-        np.maximum.at(largest, owner, out[:, 0])
-    return largest
-
-
-def scaled_power_sums(tensors, exponent: float) -> tuple[np.ndarray, np.ndarray]:
-    """``(m, s)`` with m = max |x| and s = sum (|x| / m)^exponent for each tensor."""
-    largest = largest_entries(tensors)
-    usable = np.isfinite(largest) & (largest > 0)
-    inverse = np.where(usable, 1.0 / np.where(usable, largest, 1.0), 0.0)
-    owner, out = run(
-        _power_sum_kernel,
-        [x.numel() for x in tensors],
-        [[x.data_ptr() for x in tensors]],
-        inverse[:, None],
-        power_constants(exponent),
-        1,
-    )
-    sums = np.zeros(len(tensors))
-    np.add.at(sums, owner, out[:, 0])
-    return largest, np.where(usable, sums, largest != 0)

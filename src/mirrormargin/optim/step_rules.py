@@ -37,7 +37,7 @@ def dual_norms(
     largest, sums = np.zeros(len(grads)), np.zeros(len(grads))
     fast = [i for i, is_compiled in enumerate(compiled) if is_compiled]
     if fast:
-        from mirrormargin.geometry.kernels import scaled_power_sums
+        from mirrormargin.geometry.sums import scaled_power_sums
 
         largest[fast], sums[fast] = scaled_power_sums([grads[i] for i in fast], exponent)
     for i in sorted(set(range(len(grads))) - set(fast)):
