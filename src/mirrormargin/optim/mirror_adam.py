@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from mirrormargin.errors import OptimizerError
-from mirrormargin.optim.mirror_optimizer import Item, MirrorOptimizer, by_path, check_number
+from mirrormargin.optim.item import Item, by_path
+from mirrormargin.optim.mirror_optimizer import MirrorOptimizer, check_number
 from mirrormargin.optim.plain import foreach_mirror_adam, plain_mirror_adam
 
 __all__ = ["MirrorAdam"]

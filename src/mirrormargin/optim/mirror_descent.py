@@ -18,13 +18,8 @@ from torch import Tensor
 
 from mirrormargin.errors import NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential
-from mirrormargin.optim.mirror_optimizer import (
-    Item,
-    MirrorOptimizer,
-    by_path,
-    check_choice,
-    check_number,
-)
+from mirrormargin.optim.item import Item, by_path
+from mirrormargin.optim.mirror_optimizer import MirrorOptimizer, check_choice, check_number
 from mirrormargin.optim.plain import foreach_mirror_descent, plain_mirror_descent
 from mirrormargin.optim.step_rules import dual_norms, polyak_root
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,49 +19,13 @@ from torch.optim import Optimizer
 from mirrormargin.errors import GeometryError, NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential, Potential
 from mirrormargin.geometry.lp import check_exponent, check_scale
+from mirrormargin.optim.item import Item, dense_format, like
 from mirrormargin.optim.plain import state_dtype
 
-__all__ = ["Item", "MirrorOptimizer"]
+__all__ = ["MirrorOptimizer"]
 
 _STATELESS = (1.5, 2.0, 3.0)
 _NONFINITE = ("propagate", "raise", "skip")
-
-
-class Item(NamedTuple):
-    """One tensor to be stepped: weight, gradient, state, the path to take, and kappa.
-
-    The scaled potential is kappa * psi_p, so a step lr there is a step lr / kappa in u.
-    """
-
-    param: Tensor
-    grad: Tensor
-    state: dict[str, Any]
-    path: str
-    factor: float
-
-    def kept(self, key: str) -> Tensor | None:
-        """A state tensor in the dtype, device and layout that the parameter asks for by now.
-
-        ``model.to(...)`` may have changed the parameter since, and kernels trust addresses.
-        """
-        tensor, param = self.state.get(key), self.param
-        if tensor is None:
-            return None
-        dtype = state_dtype(param)
-        if tensor.dtype is not dtype or tensor.get_device() != param.get_device():
-            tensor = self.state[key] = tensor.to(param.device, dtype)
-        if tensor.stride() != param.stride():
-            tensor = self.state[key] = _like(tensor, param)
-        return tensor
-
-    def zeros(self, key: str) -> Tensor:
-        """As :meth:`kept`, made of zeros if absent."""
-        if key not in self.state:
-            dtype = state_dtype(self.param)
-            self.state[key] = torch.zeros_like(self.param, dtype=dtype, requires_grad=False)
-        tensor = self.kept(key)
-        assert tensor is not None
-        return tensor
 
 
 class MirrorOptimizer(Optimizer):
@@ -152,7 +116,7 @@ class MirrorOptimizer(Optimizer):
                     path = "fused"
                     if grad.dtype is not torch.float32 or grad.is_neg():
                         grad = grad.to(torch.float32).resolve_neg()
-                    grad = _like(grad, param)
+                    grad = like(grad, param)
                 kept = state[param]
                 factor = 1.0 if group["scale"] is None else self._factor(number, index, kept)
                 items.append(Item(param, grad, kept, path, factor))
@@ -221,7 +185,7 @@ class MirrorOptimizer(Optimizer):
     def _compare(self, group: dict[str, Any], param: Tensor, state: dict[str, Any]) -> None:
         """Rebuild u where w is no longer its image; keep it, dead zone and all, elsewhere."""
         to_dual, to_primal = self._maps(group, param)
-        dual = _like(state["dual"], param)
+        dual = like(state["dual"], param)
         current = to_primal(dual).to(param.dtype) == param
         state["dual"] = torch.where(current, dual, to_dual(param))
 
@@ -315,22 +279,8 @@ class MirrorOptimizer(Optimizer):
             for key, value in state_dict["state"].get(saved_id, {}).items():
                 if _is_kept(key, value):
                     kept = value.detach().to(param.device, state_dtype(param), copy=True)
-                    self.state[param][key] = _like(kept, param)
+                    self.state[param][key] = like(kept, param)
         self._versions = {}
-
-
-def by_path(items: list[Item], columns: list[list[Any]]) -> Iterator[tuple[str, list[list[Any]]]]:
-    """Each path with the entries of the columns that take it."""
-    for path in sorted({item.path for item in items}):
-        rows = [i for i, item in enumerate(items) if item.path == path]
-        yield (
-            path,
-            (
-                columns
-                if len(rows) == len(items)
-                else [[column[i] for i in rows] for column in columns]
-            ),
-        )
 
 
 def check_number(
@@ -377,25 +327,8 @@ def _is_fusable(group: dict[str, Any], param: Tensor) -> bool:
         and param.is_cpu
         and type(param) in _PLAIN_TYPES
         and group["potential"] is None
-        and (param.is_contiguous() or _dense_format(param) is not None)
+        and (param.is_contiguous() or dense_format(param) is not None)
     )
 
 
 _PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter))
-
-
-def _dense_format(tensor: Tensor) -> torch.memory_format | None:
-    """The memory format in which the tensor fills its memory without gaps, if one is known."""
-    if tensor.is_contiguous():
-        return torch.contiguous_format
-    if tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
-        return torch.channels_last
-    return None
-
-
-def _like(tensor: Tensor, param: Tensor) -> Tensor:
-    """The tensor laid out as the parameter is; itself if it already is, or if that has gaps."""
-    if tensor.stride() == param.stride():
-        return tensor
-    layout = _dense_format(param)
-    return tensor if layout is None else tensor.contiguous(memory_format=layout)
