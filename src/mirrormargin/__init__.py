@@ -16,8 +16,10 @@ if TYPE_CHECKING:
         GeometryError,
         MirrorMarginError,
         NonFiniteGradientError,
+        NotSeparableError,
         OptimizerError,
         ProblemError,
+        SolverError,
     )
     from mirrormargin.geometry import (
         HypentropyPotential,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
         directional_divergence,
     )
     from mirrormargin.optim import MirrorAdam, MirrorDescent, param_groups
+    from mirrormargin.svm import solve_attention_svm
 
 _HOMES = {
     "attention": ("AttentionProblem", "synthetic"),
@@ -33,11 +36,14 @@ _HOMES = {
         "GeometryError",
         "MirrorMarginError",
         "NonFiniteGradientError",
+        "NotSeparableError",
         "OptimizerError",
         "ProblemError",
+        "SolverError",
     ),
     "geometry": ("HypentropyPotential", "LpPotential", "Potential", "directional_divergence"),
     "optim": ("MirrorAdam", "MirrorDescent", "param_groups"),
+    "svm": ("solve_attention_svm",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -50,11 +56,14 @@ __all__ = [
     "MirrorDescent",
     "MirrorMarginError",
     "NonFiniteGradientError",
+    "NotSeparableError",
     "OptimizerError",
     "Potential",
     "ProblemError",
+    "SolverError",
     "directional_divergence",
     "param_groups",
+    "solve_attention_svm",
     "synthetic",
 ]
 

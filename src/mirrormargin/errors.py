@@ -1,11 +1,15 @@
 """The errors this library raises on purpose: what was given, what is allowed, what to do."""
 
+from typing import Any
+
 __all__ = [
     "GeometryError",
     "MirrorMarginError",
     "NonFiniteGradientError",
+    "NotSeparableError",
     "OptimizerError",
     "ProblemError",
+    "SolverError",
 ]
 
 
@@ -27,3 +31,19 @@ class NonFiniteGradientError(MirrorMarginError, ArithmeticError):
 
 class ProblemError(MirrorMarginError, ValueError):
     """The arrays of an attention problem do not fit together."""
+
+
+class SolverError(MirrorMarginError, RuntimeError):
+    """A solve ended without a certified solution; ``solution`` holds what it reached."""
+
+    def __init__(self, message: str, solution: Any = None) -> None:
+        super().__init__(message)
+        self.solution = solution
+
+
+class NotSeparableError(SolverError):
+    """No W satisfies the constraints; ``certificate`` is the proof."""
+
+    @property
+    def certificate(self) -> Any:
+        return self.solution.certificate

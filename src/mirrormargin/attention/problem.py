@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from mirrormargin.attention.arrays import check_finite, check_shape, read_array, read_tokens
 from mirrormargin.errors import ProblemError
 
 __all__ = ["LOSSES", "AttentionProblem", "MarginLoss"]
@@ -106,28 +107,16 @@ class AttentionProblem:
         head: ArrayLike | Any,
         loss: str = "logistic",
     ) -> None:
-        X = _read_array("tokens", tokens)
-        if X.ndim != 3:
-            raise ProblemError(
-                f"tokens has shape {X.shape}, but must have shape (num_sequences, num_tokens, dim):"
-                " stack one matrix of tokens for each sequence"
-            )
-        n, T, d = X.shape
-        if X.size == 0:
-            raise ProblemError(f"tokens has shape {X.shape} and is empty: give at least one entry")
-        if T == 1:
-            raise ProblemError(
-                f"tokens has shape {X.shape}, one token in a sequence: attention chooses among"
-                " tokens, so give at least 2"
-            )
-        z = _read_array("queries", queries)
-        _check_shape("queries", z, (n, d), "one query of the tokens' width for each sequence")
-        y = _read_array("labels", labels)
-        _check_shape("labels", y, (n,), "one label for each sequence")
-        v = _read_array("head", head)
-        _check_shape("head", v, (d,), "one vector of the tokens' width")
-        for name, array in (("tokens", X), ("queries", z), ("labels", y), ("head", v)):
-            _check_finite(name, array)
+        X = read_tokens(tokens)
+        n, _, d = X.shape
+        z = read_array("queries", queries)
+        check_shape("queries", z, (n, d), "one query of the tokens' width for each sequence")
+        y = read_array("labels", labels)
+        check_shape("labels", y, (n,), "one label for each sequence")
+        v = read_array("head", head)
+        check_shape("head", v, (d,), "one vector of the tokens' width")
+        for name, array in (("queries", z), ("labels", y), ("head", v)):
+            check_finite(name, array)
         wrong = np.flatnonzero(np.abs(y) != 1.0)
         if wrong.size:
             raise ProblemError(
@@ -234,43 +223,11 @@ class AttentionProblem:
         return (c[:, None, :] @ self.tokens)[:, 0, :].T @ self.queries / self.num_sequences
 
     def _logits(self, W: ArrayLike | Any) -> Array:
-        matrix = _read_array("W", W)
-        _check_shape("W", matrix, (self.dim, self.dim), "a square matrix of the tokens' width")
-        _check_finite("W", matrix)
+        matrix = read_array("W", W)
+        check_shape("W", matrix, (self.dim, self.dim), "a square matrix of the tokens' width")
+        check_finite("W", matrix)
         with np.errstate(over="ignore", invalid="ignore"):
             logits = (self.tokens @ (self.queries @ matrix.T)[:, :, None])[:, :, 0]
         if not np.isfinite(logits).all():
             raise ProblemError("W is so large that X W z overflows: scale W or the tokens down")
         return logits
-
-
-def _read_array(name: str, value: Any) -> Array:
-    """A float64 copy of an array, a tensor or nested sequences of numbers."""
-    try:
-        if hasattr(value, "detach"):
-            # NumPy knows no bfloat16, and reads no tensor that requires a gradient.
-            value = value.detach().cpu()
-            value = (value.double() if value.is_floating_point() else value).numpy()
-        array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ProblemError(f"{name} cannot be read as an array of numbers: {error}") from error
-    if array.dtype.kind not in "biuf":
-        raise ProblemError(f"{name} has dtype {array.dtype}, but must hold real numbers")
-    return np.array(array, dtype=np.float64, order="C")
-
-
-def _check_shape(name: str, array: Array, shape: tuple[int, ...], meaning: str) -> None:
-    if array.shape != shape:
-        raise ProblemError(
-            f"{name} has shape {array.shape}, but must have shape {shape}: give {meaning}"
-        )
-
-
-def _check_finite(name: str, array: Array) -> None:
-    finite = np.isfinite(array)
-    if not finite.all():
-        first = tuple(int(i) for i in np.argwhere(~finite)[0])
-        where = ", ".join(map(str, first))
-        raise ProblemError(
-            f"{name} must be finite, but {name}[{where}] is {array[first]}: remove or repair it"
-        )

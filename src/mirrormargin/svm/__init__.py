@@ -1,0 +1,19 @@
+"""Where training must end: the lp max-margin problems, solved with certificates."""
+
+from mirrormargin.svm.attention_svm import AttentionSVM, solve_attention_svm
+from mirrormargin.svm.decoder_svm import DecoderSVM, solve_decoder_svm
+from mirrormargin.svm.local_optimality import is_locally_optimal
+from mirrormargin.svm.solution import FarkasCertificate, MaxMarginSolution, Residuals
+from mirrormargin.svm.solver import Status
+
+__all__ = [
+    "AttentionSVM",
+    "DecoderSVM",
+    "FarkasCertificate",
+    "MaxMarginSolution",
+    "Residuals",
+    "Status",
+    "is_locally_optimal",
+    "solve_attention_svm",
+    "solve_decoder_svm",
+]

@@ -1,0 +1,193 @@
+r"""The attention SVM: which W separates each selected token from the others, with least norm.
+
+    W_mm = argmin |W|_p   s.t.   (x_{i,alpha} - x_{i,t})' W z_i >= 1   for all i and t != alpha_i.
+
+Variants: a right-hand side of 0 for chosen sequences (relaxed), several selected tokens in a
+sequence, which then attend equally (equalities among them, >= 1 against the rest), and a soft
+margin C, ``min (1/p) |W|_p^p + C sum xi`` with ``>= 1 - xi``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mirrormargin.svm.arguments import (
+    check_cap,
+    check_max_iter,
+    check_p,
+    check_tol,
+    read_attention,
+    read_rhs,
+    read_start,
+)
+from mirrormargin.svm.constraints import MatrixConstraints, TokenConstraints
+from mirrormargin.svm.program import Program
+from mirrormargin.svm.solution import MaxMarginSolution, describe
+from mirrormargin.svm.solver import Outcome, Status, solve_program
+from mirrormargin.svm.threads import limit_threads
+
+__all__ = ["AttentionSVM", "build_program", "reference_tokens", "solve_attention_svm"]
+
+Array = NDArray[np.float64]
+
+MAX_ITER = 200
+DENSE_BELOW = 200_000  # entries of A: below this a matrix is faster than its factors
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AttentionSVM(MaxMarginSolution):
+    """The solution of an attention SVM; see :class:`MaxMarginSolution` for the other fields.
+
+    ``duals`` and ``support`` have shape (n, T) and are zero at the selection (with several
+    selected tokens, at the first of them; the others' multipliers belong to equalities and have
+    any sign). Without a solution W is nan, margin is 0 and ``duals`` are the certificate's.
+
+    Attributes:
+        W: The matrix, shape (d, d).
+        selection: The selection as given, integers (n,) or booleans (n, T).
+    """
+
+    W: Array
+    selection: NDArray[Any]
+
+    @property
+    def shortfalls(self) -> Array:
+        """xi, shape (n, T): how far each constraint falls short of its right-hand side."""
+        slack = self.program.constraints.apply(self.w) - self.program.b
+        return _scatter(np.maximum(-slack, 0.0), self.selection, self.duals.shape[1])
+
+
+def solve_attention_svm(
+    tokens: ArrayLike | Any,
+    queries: ArrayLike | Any,
+    selection: ArrayLike | Any,
+    p: float = 2.0,
+    tol: float = 1e-8,
+    *,
+    rhs: ArrayLike | Any | None = None,
+    C: float | None = None,
+    warm_start: AttentionSVM | ArrayLike | None = None,
+    max_iter: int = MAX_ITER,
+    threads: int | None = None,
+    raise_on_failure: bool = True,
+) -> AttentionSVM:
+    """Find the W of least lp norm that gives every selected token a lead of one.
+
+    Args:
+        tokens: X, shape (n, T, d), T at least 2.
+        queries: z, shape (n, d), none of them zero.
+        selection: The selected token of each sequence, integers (n,); or booleans (n, T) with
+            one or several selected tokens in each row, but not all.
+        p: Exponent of the norm, ``1 < p``; up to 20 is what the solver is tested for.
+        tol: Largest relative gap between the norm of W and the proven lower bound.
+        rhs: 0 or 1 for each sequence, shape (n,): 0 asks only that no other token leads.
+        C: Price of falling short by one, for a soft margin; None for a hard one.
+        warm_start: A solution of a similar problem, or its duals (n, T).
+        max_iter: Bound on the Newton steps.
+        threads: Cores for the linear algebra; None leaves them as they are. The same number gives
+            the same bits.
+        raise_on_failure: Whether to raise when there is no certified solution; otherwise it is
+            returned with its status.
+
+    Raises:
+        ProblemError: (a ValueError) If an argument has a wrong shape or value.
+        NotSeparableError: If no W satisfies the constraints; carries the proof.
+        SolverError: If the gap could not be brought to ``tol``.
+
+    Example:
+        >>> solution = solve_attention_svm([[[1.0, 0.0], [0.0, 1.0]]], [[1.0, 0.0]], [0], p=2.0)
+        >>> solution.W
+        array([[ 0.5,  0. ],
+               [-0.5,  0. ]])
+        >>> solution.status == "optimal"
+        True
+    """
+    X, z, chosen = read_attention(tokens, queries, selection)
+    n, T, d = X.shape
+    program = build_program(X, z, chosen, check_p(p), read_rhs(rhs, n), check_cap(C))
+    check_tol(tol)
+    start = None
+    if warm_start is not None:
+        start = read_start(warm_start, (n, T))[np.arange(T) != reference_tokens(chosen)[:, None]]
+    identical = _find_identical(X, chosen, program)
+    if identical is not None:
+        lam = np.zeros(program.constraints.num_rows)
+        lam[identical[3]] = 1.0
+        outcome = Outcome(Status.INFEASIBLE, 0, "comparison of tokens", np.inf, farkas=lam)
+    else:
+        solved = program
+        if program.constraints.num_rows * program.constraints.num_unknowns <= DENSE_BELOW:
+            solved = replace(program, constraints=MatrixConstraints(program.constraints.matrix))
+        with limit_threads(threads):
+            outcome = solve_program(solved, tol, check_max_iter(max_iter), start)
+    solution = _record(program, outcome, tol, chosen, (n, T, d), identical)
+    if raise_on_failure:
+        solution.check()
+    return solution
+
+
+def build_program(
+    X: Array,
+    z: Array,
+    chosen: NDArray[Any],
+    p: float,
+    rhs: Array,
+    cap: float | None = None,
+) -> Program:
+    """One row for each token but the reference, which is the (first) selected one."""
+    n, T, d = X.shape
+    reference = reference_tokens(chosen)
+    others = np.arange(T) != reference[:, None]
+    lead = X[np.arange(n), reference][:, None, :] - X
+    equality = (chosen if chosen.dtype == np.bool_ else np.zeros((n, T), bool))[others]
+    b = np.where(equality, 0.0, np.repeat(rhs, T - 1))
+    return Program(TokenConstraints(lead[others].reshape(n, T - 1, d), z), p, b, equality, cap)
+
+
+def reference_tokens(chosen: NDArray[Any]) -> NDArray[Any]:
+    """The token of each sequence from which the others are told apart, shape (n,)."""
+    return chosen.argmax(axis=1) if chosen.dtype == np.bool_ else chosen
+
+
+def _find_identical(
+    X: Array, chosen: NDArray[Any], program: Program
+) -> tuple[int, int, int, int] | None:
+    """(sequence, selected token, other token, row) of a constraint ``0 >= 1``."""
+    if program.cap is not None:
+        return None
+    assert isinstance(program.constraints, TokenConstraints)
+    zero = ~program.constraints.delta.any(axis=2).reshape(-1)
+    rows = np.flatnonzero(zero & (program.b == 1))
+    if not rows.size:
+        return None
+    row = int(rows[0])
+    T = X.shape[1]
+    i, place = divmod(row, T - 1)
+    a = int(reference_tokens(chosen)[i])
+    return i, a, place + (place >= a), row
+
+
+def _scatter(rows: NDArray[Any], chosen: NDArray[Any], T: int) -> NDArray[Any]:
+    """Rows back to (n, T), zeros at the reference tokens."""
+    full = np.zeros((len(chosen), T), rows.dtype)
+    full[np.arange(T) != reference_tokens(chosen)[:, None]] = rows
+    return full
+
+
+def _record(
+    program: Program,
+    outcome: Outcome,
+    tol: float,
+    chosen: NDArray[Any],
+    shape: tuple[int, int, int],
+    identical: tuple[int, int, int, int] | None,
+) -> AttentionSVM:
+    _, T, d = shape
+    fields = describe(program, outcome, tol, lambda rows: _scatter(rows, chosen, T))
+    if identical is not None:
+        fields["certificate"] = replace(fields["certificate"], identical=identical[:3])
+    return AttentionSVM(W=fields["w"].reshape(d, d), selection=chosen, **fields)

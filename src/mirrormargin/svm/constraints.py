@@ -1,0 +1,142 @@
+r"""The rows of a max-margin problem as a linear operator.
+
+A row asks that ``<w, a_k> >= b_k`` (or ``= b_k``). For the attention SVM
+
+    w = vec(W),    a_k = vec(Delta_k z_i'),    Delta_k = x_{i,alpha} - x_{i,t},
+
+so that m = n(T - 1) rows of D = d^2 entries are held as ``Delta`` (n, T - 1, d) and ``z`` (n, d):
+applying them costs n d^2 + m d operations, and the m x D matrix is never formed unless it is small.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Constraints", "MatrixConstraints", "TokenConstraints"]
+
+Array = NDArray[np.float64]
+
+
+class Constraints(ABC):
+    """What the solvers ask of a set of rows; the four methods are all a new kind needs."""
+
+    num_rows: int
+    num_unknowns: int
+
+    @abstractmethod
+    def apply(self, w: Array) -> Array:
+        """``A w``, shape (m,)."""
+
+    @abstractmethod
+    def adjoint(self, lam: Array) -> Array:
+        """``A' lam``, shape (D,)."""
+
+    @abstractmethod
+    def gram(self, c: Array) -> Array:
+        """``A diag(c) A'``, shape (m, m)."""
+
+    @abstractmethod
+    def row_norms(self, exponent: float) -> Array:
+        """The norm of each row, shape (m,)."""
+
+    @abstractmethod
+    def divided(self, scale: float) -> Constraints:
+        """The same rows, each divided by ``scale``."""
+
+    @cached_property
+    def matrix(self) -> Array:
+        """A itself, shape (m, D): for small problems and for tests."""
+        identity = np.eye(self.num_rows)
+        return np.array([self.adjoint(row) for row in identity])
+
+
+class MatrixConstraints(Constraints):
+    """Rows given as a matrix."""
+
+    def __init__(self, matrix: Array) -> None:
+        self.matrix = matrix
+        self.num_rows, self.num_unknowns = matrix.shape
+
+    def apply(self, w: Array) -> Array:
+        return self.matrix @ w
+
+    def adjoint(self, lam: Array) -> Array:
+        return lam @ self.matrix
+
+    def gram(self, c: Array) -> Array:
+        # One symmetric product of a scaled copy: BLAS computes half of it.
+        scaled = self.matrix * np.sqrt(c)
+        return scaled @ scaled.T
+
+    def row_norms(self, exponent: float) -> Array:
+        return _norms(self.matrix, exponent)
+
+    def divided(self, scale: float) -> MatrixConstraints:
+        return MatrixConstraints(self.matrix / scale)
+
+
+class TokenConstraints(Constraints):
+    """Rows ``Delta_k z_i'`` held by their factors.
+
+    Args:
+        delta: Shape (n, T - 1, d).
+        queries: Shape (n, d).
+    """
+
+    def __init__(self, delta: Array, queries: Array) -> None:
+        n, per_sequence, d = delta.shape
+        self.delta = np.ascontiguousarray(delta)
+        self.queries = np.ascontiguousarray(queries)
+        self.num_rows = n * per_sequence
+        self.num_unknowns = d * d
+
+    def apply(self, w: Array) -> Array:
+        d = self.delta.shape[2]
+        keys = self.queries @ w.reshape(d, d).T
+        return (self.delta @ keys[:, :, None]).reshape(-1)
+
+    def adjoint(self, lam: Array) -> Array:
+        n, per_sequence, _ = self.delta.shape
+        mixed = lam.reshape(n, 1, per_sequence) @ self.delta
+        return (mixed[:, 0, :].T @ self.queries).reshape(-1)
+
+    def gram(self, c: Array) -> Array:
+        r"""By the Khatri-Rao structure, n^2 d^2 + m^2 d operations instead of m^2 d^2:
+
+        G_(i,s),(j,t) = sum_a Delta_isa Delta_jta K_ija,    K_ija = sum_b c_ab z_ib z_jb.
+        """
+        n, per_sequence, d = self.delta.shape
+        c = c.reshape(d, d)
+        G = np.empty((self.num_rows, self.num_rows))
+        for i in range(n):
+            end = (i + 1) * per_sequence
+            K = (self.queries[: i + 1] * self.queries[i]) @ c.T
+            weighted = (self.delta[: i + 1] * K[:, None, :]).reshape(end, d)
+            block = self.delta[i] @ weighted.T
+            G[end - per_sequence : end, :end] = block
+            G[:end, end - per_sequence : end] = block.T
+        return G
+
+    def row_norms(self, exponent: float) -> Array:
+        queries = _norms(self.queries, exponent)
+        return (_norms(self.delta, exponent) * queries[:, None]).reshape(-1)
+
+    def divided(self, scale: float) -> TokenConstraints:
+        return TokenConstraints(self.delta / scale, self.queries)
+
+    @cached_property
+    def matrix(self) -> Array:
+        outer = self.delta[:, :, :, None] * self.queries[:, None, None, :]
+        return outer.reshape(self.num_rows, self.num_unknowns)
+
+
+def _norms(vectors: Array, exponent: float) -> Array:
+    """Along the last axis; the maximum first, since large powers leave the float range."""
+    size = np.abs(vectors)
+    largest = size.max(axis=-1)
+    safe = np.where(largest > 0, largest, 1.0)
+    return largest * ((size / safe[..., None]) ** exponent).sum(axis=-1) ** (1 / exponent)

@@ -1,0 +1,102 @@
+r"""The decoder SVM: the head of least norm that classifies one feature vector for each sequence.
+
+v_mm = argmin |v|_p   s.t.   y_i <x_i, v> >= 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mirrormargin.attention.arrays import check_finite, check_shape, read_array
+from mirrormargin.errors import ProblemError
+from mirrormargin.svm.arguments import check_cap, check_max_iter, check_p, check_tol, read_start
+from mirrormargin.svm.constraints import MatrixConstraints
+from mirrormargin.svm.program import Program
+from mirrormargin.svm.solution import MaxMarginSolution, describe
+from mirrormargin.svm.solver import Outcome, Status, solve_program
+from mirrormargin.svm.threads import limit_threads
+
+__all__ = ["DecoderSVM", "solve_decoder_svm"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DecoderSVM(MaxMarginSolution):
+    """The solution of a decoder SVM; ``duals`` and ``support`` have shape (n,).
+
+    Without a solution v is nan, margin is 0 and ``duals`` are the certificate's.
+    """
+
+    @property
+    def v(self) -> Array:
+        """The head, shape (d,)."""
+        return self.w
+
+
+def solve_decoder_svm(
+    features: ArrayLike | Any,
+    labels: ArrayLike | Any,
+    p: float = 2.0,
+    tol: float = 1e-8,
+    *,
+    C: float | None = None,
+    warm_start: DecoderSVM | ArrayLike | None = None,
+    max_iter: int = 200,
+    threads: int | None = None,
+    raise_on_failure: bool = True,
+) -> DecoderSVM:
+    """Find the head of least lp norm that classifies every feature vector with margin one.
+
+    Args:
+        features: One row for each sample, shape (n, d); of a sequence, its selected token.
+        labels: +1 or -1 for each sample, shape (n,).
+        p: Exponent of the norm, ``1 < p``.
+        tol: Largest relative gap between the norm of v and the proven lower bound.
+        C: Price of falling short by one, for a soft margin; None for a hard one.
+        warm_start: A solution of a similar problem, or its duals (n,).
+        max_iter: Bound on the Newton steps.
+        threads: Cores for the linear algebra; None leaves them as they are.
+        raise_on_failure: Whether to raise when there is no certified solution.
+
+    Raises:
+        ProblemError: (a ValueError) If an argument has a wrong shape or value.
+        NotSeparableError: If no v classifies all samples; carries the proof.
+        SolverError: If the gap could not be brought to ``tol``.
+
+    Example:
+        >>> solve_decoder_svm([[1.0, 0.0], [0.0, -2.0]], [1, -1], p=2.0).v.round(6)
+        array([1. , 0.5])
+    """
+    x = read_array("features", features)
+    if x.ndim != 2 or x.size == 0:
+        raise ProblemError(
+            f"features has shape {x.shape}, but must have shape (num_samples, dim), not empty:"
+            " stack one row for each sample"
+        )
+    check_finite("features", x)
+    y = read_array("labels", labels)
+    check_shape("labels", y, (len(x),), "one label for each sample")
+    wrong = np.flatnonzero(np.abs(y) != 1.0)
+    if wrong.size:
+        raise ProblemError(f"labels must be +1 or -1, but labels[{wrong[0]}] is {y[wrong[0]]:g}")
+    check_tol(tol)
+    start = None if warm_start is None else read_start(warm_start, (len(x),))
+    ones, none = np.ones(len(x)), np.zeros(len(x), bool)
+    program = Program(MatrixConstraints(x * y[:, None]), check_p(p), ones, none, check_cap(C))
+    zero = np.flatnonzero(~x.any(axis=1))
+    if zero.size and C is None:
+        lam = np.zeros(len(x))
+        lam[zero[0]] = 1.0
+        outcome = Outcome(Status.INFEASIBLE, 0, "comparison with zero", np.inf, farkas=lam)
+    else:
+        with limit_threads(threads):
+            outcome = solve_program(program, tol, check_max_iter(max_iter), start)
+    solution = DecoderSVM(**describe(program, outcome, tol, np.copy))
+    if raise_on_failure:
+        solution.check()
+    return solution

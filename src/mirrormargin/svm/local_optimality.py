@@ -1,0 +1,60 @@
+r"""Whether training can end at a selection.
+
+Mirror descent that has settled on the tokens alpha goes in direction to W_mm(alpha), and stays
+only if no constraint that is tight there belongs to a better token:
+
+    gamma_{i,alpha} > gamma_it    for every i and every t in the support of W_mm(alpha).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mirrormargin.attention import AttentionProblem
+from mirrormargin.svm.attention_svm import AttentionSVM, solve_attention_svm
+from mirrormargin.svm.solver import Status
+
+__all__ = ["is_locally_optimal"]
+
+
+def is_locally_optimal(
+    problem: AttentionProblem,
+    selection: ArrayLike | Any,
+    p: float = 2.0,
+    *,
+    solution: AttentionSVM | None = None,
+) -> bool:
+    """Whether every support token of the selection scores below the selected token.
+
+    A selection that no W separates is no direction of training, so the answer is False. Tokens
+    count as support when they are within 1e-4 of their constraint.
+
+    Args:
+        problem: The attention problem, for its scores.
+        selection: One token index for each sequence, shape (n,).
+        p: Exponent of the norm.
+        solution: The max-margin solution of this selection, if it is already known.
+
+    Raises:
+        ProblemError: (a ValueError) If the selection does not fit the problem.
+        SolverError: If it could not be decided whether, or where, the selection separates.
+
+    Example:
+        >>> from mirrormargin.attention import synthetic
+        >>> problem = synthetic.unit_sphere(seed=1)
+        >>> is_locally_optimal(problem, problem.optimal_tokens, p=1.75)
+        True
+    """
+    if solution is None:
+        solution = solve_attention_svm(
+            problem.tokens, problem.queries, selection, p, raise_on_failure=False
+        )
+    if solution.status is Status.INFEASIBLE:
+        return False
+    solution.check()
+    chosen = np.asarray(solution.selection)
+    best = problem.scores[np.arange(problem.num_sequences), chosen]
+    return not bool((solution.support & (problem.scores >= best[:, None])).any())

@@ -1,0 +1,133 @@
+r"""The convex program behind every lp max-margin problem, and what proves a solution of it.
+
+    min (1/p) |w|_p^p  s.t.  <w, a_k> >= b_k  (k in rows),    b_k in {0, 1},
+
+some rows may be equalities (then b_k = 0), and with a soft margin C each row may fall short by
+``xi_k >= 0`` at the price ``C xi_k``. With q = p / (p - 1) the dual is
+
+    max <b, lam> - (1/q) |A' lam|_q^q,    0 <= lam (<= C),  lam free on equalities.
+
+For a hard margin any w with ``min_k <w, a_k> > 0`` over the rows with b = 1, and any lam, bound the
+least norm from both sides once they are rescaled,
+
+    <b, lam> / |A' lam|_q  <=  least |w|_p  <=  |w|_p / min_k <w, a_k>,
+
+and the **gap** is the quotient of the two bounds minus one; for a soft margin it is the quotient of
+the two objectives minus one. :class:`Bounds` keeps the best of each seen so far.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrormargin.svm.constraints import Constraints
+
+__all__ = ["FEASIBILITY", "Bounds", "Program", "lp_norm", "signed_power"]
+
+Array = NDArray[np.float64]
+
+FEASIBILITY = 1e-9
+"""Rows with b = 0 and equalities hold to this share of ``|a_k|_q |w|_p``."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """Rows, exponent, right-hand side, which rows are equalities, and the price of falling short.
+
+    ``cap`` is the soft margin's C, None for a hard margin.
+    """
+
+    constraints: Constraints
+    p: float
+    b: Array
+    equality: NDArray[np.bool_]
+    cap: float | None = None
+
+    @property
+    def q(self) -> float:
+        """The dual exponent."""
+        return self.p / (self.p - 1)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every row is an inequality with b = 1 and a hard margin."""
+        return self.cap is None and bool((self.b == 1).all())
+
+    def at(self, p: float) -> Program:
+        """The same program at another exponent."""
+        return Program(self.constraints, p, self.b, self.equality, self.cap)
+
+
+class Bounds:
+    """The least upper bound with its w, and the greatest lower bound with its lam, so far."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.upper = np.inf
+        self.lower = 0.0
+        self.w: Array | None = None
+        self.lam: Array | None = None
+        self._margin_rows = program.b == 1
+        self._homogeneous = ~self._margin_rows
+        self._row_norms = (
+            program.constraints.row_norms(program.q)[self._homogeneous]
+            if self._homogeneous.any()
+            else None
+        )
+
+    @property
+    def gap(self) -> float:
+        return self.upper / self.lower - 1 if self.lower > 0 else np.inf
+
+    def see_primal(self, w: Array, y: Array) -> None:
+        """Take in a point w with ``y = A w``."""
+        program = self.program
+        norm = lp_norm(w, program.p)
+        if not (np.isfinite(norm) and norm > 0):
+            return
+        if self._row_norms is not None:
+            rest = y[self._homogeneous] / np.maximum(self._row_norms * norm, 1e-300)
+            if program.cap is not None:
+                rest = np.where(program.equality[self._homogeneous], rest, 0.0)
+            short = np.where(program.equality[self._homogeneous], -np.abs(rest), rest)
+            if short.min() < -FEASIBILITY:
+                return
+        if program.cap is None:
+            least = y[self._margin_rows].min()
+            upper, scale = (norm / least, 1 / least) if least > 0 else (np.inf, 1.0)
+        else:
+            shortfall = np.maximum(program.b - y, 0.0)[~program.equality].sum()
+            upper, scale = norm**program.p / program.p + program.cap * shortfall, 1.0
+        if upper < self.upper:
+            self.upper, self.w = float(upper), w * scale
+
+    def see_dual(self, lam: Array, u: Array) -> None:
+        """Take in multipliers ``lam`` (within their signs) with ``u = A' lam``."""
+        program = self.program
+        total = float(program.b @ lam)
+        norm = lp_norm(u, program.q)
+        if not (np.isfinite(norm) and total > 0):
+            return
+        if program.cap is None:
+            lower = total / norm if norm > 0 else np.inf
+        else:
+            lower = total - norm**program.q / program.q
+        if lower > self.lower:
+            self.lower, self.lam = float(lower), lam.copy()
+
+
+def signed_power(x: Array, exponent: float) -> Array:
+    """``sign(x) |x|^exponent``, entry by entry."""
+    return np.copysign(np.abs(x) ** exponent, x)
+
+
+def lp_norm(x: Array, exponent: float) -> float:
+    """The largest entry is taken out first: at q = 21 powers leave the float range."""
+    size = np.abs(x)
+    largest = float(size.max())
+    if not 0 < largest < np.inf:
+        return largest
+    return largest * float(((size / largest) ** exponent).sum()) ** (1 / exponent)

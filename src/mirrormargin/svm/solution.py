@@ -1,0 +1,212 @@
+r"""What a solve returns: a record that carries its certificate and can check itself again.
+
+With the multipliers lam scaled to the solution, the optimality conditions are
+
+    sign(w) |w|^(p-1) = A' lam,    A w >= b,    lam >= 0,    lam_k (<w, a_k> - b_k) = 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrormargin.errors import NotSeparableError, SolverError
+from mirrormargin.svm.certificate import cancellation
+from mirrormargin.svm.program import FEASIBILITY, Program, lp_norm, signed_power
+from mirrormargin.svm.solver import Outcome, Status, measure_gap, rounding
+
+__all__ = ["SUPPORT", "FarkasCertificate", "MaxMarginSolution", "Residuals", "describe"]
+
+Array = NDArray[np.float64]
+
+SUPPORT = 1e-4
+"""A row belongs to the support when it exceeds its right-hand side by at most this."""
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """How far a solution is from each optimality condition; all are relative, 0 is perfect.
+
+    Attributes:
+        primal: Largest shortfall of a row: absolute where ``b = 1``, as a share of
+            ``|a_k|_q |w|_p`` where ``b = 0``.
+        dual: Largest multiplier of the wrong sign, as a share of the largest multiplier.
+        stationarity: ``|psi'(w) - A' lam|_q / |psi'(w)|_q``.
+        complementarity: ``sum_k lam_k (<w, a_k> - b_k) / <b, lam>``, at most the gap.
+        gap: Quotient of the two bounds on the optimum, minus one.
+        rounding: What floating point may hide of the gap.
+    """
+
+    primal: float
+    dual: float
+    stationarity: float
+    complementarity: float
+    gap: float
+    rounding: float
+
+
+@dataclass(frozen=True, eq=False)
+class FarkasCertificate:
+    """Nonnegative multipliers of sum one under which the rows cancel.
+
+    Attributes:
+        duals: In the shape of the solution's duals.
+        bound: ``|A' lam|_q / max_k |a_k|_q``: no w has a larger margin, in units of the largest
+            row.
+        identical: ``(sequence, selected token, other token)`` where two equal tokens are to be
+            told apart.
+    """
+
+    duals: Array
+    bound: float
+    identical: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MaxMarginSolution:
+    """A solution of ``min |w|_p  s.t.  A w >= b`` with its certificate.
+
+    Attributes:
+        p: The exponent.
+        tol: The gap that was asked for.
+        status: How the solve ended, see :class:`Status`.
+        gap: Upper bound on the least norm over lower bound, minus one; with a soft margin the
+            same of the objective.
+        duals: Multipliers of the constraints, scaled so that ``psi_p'(w) = A' lam``.
+        support: Which constraints are tight, within 1e-4 of their right-hand side.
+        margin: ``1 / |w|_p``, zero if nothing separates.
+        iterations: Newton steps.
+        method: How the Newton systems were solved.
+        certificate: Why no w exists, or None.
+    """
+
+    p: float
+    tol: float
+    status: Status
+    gap: float
+    duals: Array
+    support: NDArray[np.bool_]
+    margin: float
+    iterations: int
+    method: str
+    certificate: FarkasCertificate | None = None
+    program: Program = field(repr=False)
+    w: Array = field(repr=False)
+    lam: Array = field(repr=False)
+
+    def residuals(self) -> Residuals:
+        """Measure the optimality conditions anew, from the problem's own arrays."""
+        program, w, lam = self.program, self.w, self.lam
+        if not np.isfinite(w).all():
+            return Residuals(*[np.inf] * 5, rounding=0.0)
+        constraints = program.constraints
+        free = program.equality
+        slack = constraints.apply(w) - program.b
+        relative = np.where(
+            program.b == 1, 1.0, constraints.row_norms(program.q) * lp_norm(w, program.p)
+        )
+        shortfall = np.where(free, np.abs(slack), np.maximum(-slack, 0.0)) / np.maximum(
+            relative, 1e-300
+        )
+        excess = np.maximum(-lam, 0.0)
+        products = lam * np.where(free, 0.0, slack)
+        if program.cap is not None:
+            shortfall = np.where(free, shortfall, 0.0)
+            excess = np.maximum(excess, lam - program.cap)
+            products = lam * np.maximum(slack, 0.0)
+            products = products + (program.cap - lam) * np.maximum(-slack, 0.0)
+        gradient = signed_power(w, program.p - 1)
+        mismatch = gradient - constraints.adjoint(lam)
+        total = float(program.b @ lam)
+        return Residuals(
+            primal=float(shortfall.max()),
+            dual=float(np.where(free, 0.0, excess).max() / np.abs(lam).max()),
+            stationarity=lp_norm(mismatch, program.q) / lp_norm(gradient, program.q),
+            complementarity=float(np.where(free, 0.0, products).sum()) / total,
+            gap=measure_gap(program, w, lam),
+            rounding=rounding(program, w),
+        )
+
+    def is_optimal(self, tol: float | None = None) -> bool:
+        """Whether the conditions hold, measured anew, with a gap of at most ``tol``."""
+        tol = self.tol if tol is None else tol
+        r = self.residuals()
+        feasible = r.primal <= FEASIBILITY + r.rounding and r.dual == 0.0
+        return bool(feasible and r.gap + r.rounding <= tol)
+
+    def check(self) -> None:
+        """Raise the error that fits, unless the solution is certified.
+
+        Raises:
+            NotSeparableError: If nothing separates.
+            SolverError: If the gap is above ``tol``.
+        """
+        if self.status is Status.OPTIMAL:
+            return
+        certificate = self.certificate
+        if certificate is not None and certificate.identical is not None:
+            i, a, t = certificate.identical
+            raise NotSeparableError(
+                f"no W separates: in sequence {i} the selected token {a} equals token {t}, so no"
+                " attention can prefer it; remove one of the two",
+                self,
+            )
+        if certificate is not None and self.status is Status.INFEASIBLE:
+            count = int((certificate.duals != 0).sum())
+            raise NotSeparableError(
+                f"nothing separates: {count} constraints cancel to {certificate.bound:.1e} of the"
+                " largest one (see the error's certificate); use a soft margin, C=..., or another"
+                " selection",
+                self,
+            )
+        if certificate is not None:
+            raise SolverError(
+                f"{self.status}: the margin is at most {certificate.bound:.1e} of the largest"
+                " constraint and no separating solution was found; use a soft margin, C=...",
+                self,
+            )
+        if self.status is Status.MAX_ITERATIONS:
+            raise SolverError(
+                f"stopped after {self.iterations} iterations at a gap of {self.gap:.1e}, above the"
+                f" {self.tol:.1e} asked for: raise max_iter or tol",
+                self,
+            )
+        raise SolverError(
+            f"reached a gap of {self.gap:.1e}, above the {self.tol:.1e} asked for, and rounding"
+            f" alone may hide {rounding(self.program, self.w):.1e}: raise tol",
+            self,
+        )
+
+
+def describe(
+    program: Program, outcome: Outcome, tol: float, shaped: Callable[[NDArray[Any]], NDArray[Any]]
+) -> dict[str, Any]:
+    """The fields of :class:`MaxMarginSolution`; ``shaped`` brings rows to the caller's shape."""
+    w, lam, certificate = outcome.w, outcome.lam, None
+    if w is None or lam is None:
+        assert outcome.farkas is not None
+        w, lam = np.full(program.constraints.num_unknowns, np.nan), outcome.farkas
+        certificate = FarkasCertificate(shaped(lam), cancellation(program, lam))
+        margin, tight = 0.0, np.zeros(len(lam), bool)
+    else:
+        margin = 1 / lp_norm(w, program.p) if w.any() else np.inf
+        tight = program.constraints.apply(w) - program.b <= SUPPORT
+    return {
+        "p": program.p,
+        "tol": tol,
+        "status": outcome.status,
+        "gap": outcome.gap,
+        "duals": shaped(lam),
+        "support": shaped(tight),
+        "margin": margin,
+        "iterations": outcome.iterations,
+        "method": outcome.method,
+        "certificate": certificate,
+        "program": program,
+        "w": w,
+        "lam": lam,
+    }

@@ -1,0 +1,28 @@
+"""How many cores the linear algebra may use."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+from mirrormargin.errors import ProblemError
+
+__all__ = ["limit_threads"]
+
+
+def limit_threads(threads: int | None) -> AbstractContextManager[Any]:
+    """Hold BLAS to a number of threads inside a ``with``; None changes nothing."""
+    if threads is None:
+        return nullcontext()
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise ProblemError(f"threads is {threads!r}: give a positive integer, or None")
+    return _controller().limit(limits=threads, user_api="blas")
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    # Looking through the loaded libraries takes milliseconds: once is enough.
+    return ThreadpoolController()
