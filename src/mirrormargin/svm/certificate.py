@@ -17,7 +17,7 @@ import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from mirrormargin.svm.constraints import Constraints
-from mirrormargin.svm.newton import DENSE_ENTRIES
+from mirrormargin.svm.direct_newton import DENSE_ENTRIES
 from mirrormargin.svm.program import Program, lp_norm
 
 __all__ = ["INFEASIBLE_BELOW", "cancellation", "polish_cancellation"]

@@ -11,6 +11,7 @@ applying them costs n d^2 + m d operations, and the m x D matrix is never formed
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +20,8 @@ from numpy.typing import NDArray
 __all__ = ["Constraints", "MatrixConstraints", "TokenConstraints"]
 
 Array = NDArray[np.float64]
+
+EFFICIENCY = 0.3  # speed of a product, which streams memory, against that of a factorization
 
 
 class Constraints(ABC):
@@ -47,36 +50,66 @@ class Constraints(ABC):
     def divided(self, scale: float) -> Constraints:
         """The same rows, each divided by ``scale``."""
 
-    @cached_property
+    @property
+    @abstractmethod
     def matrix(self) -> Array:
         """A itself, shape (m, D): for small problems and for tests."""
-        identity = np.eye(self.num_rows)
-        return np.array([self.adjoint(row) for row in identity])
+
+    @property
+    @abstractmethod
+    def single(self) -> Constraints:
+        """The same rows in float32."""
+
+    @abstractmethod
+    def block_solver(self, c: Array, e: Array) -> Callable[[Array], Array]:
+        """An approximate inverse of ``A diag(c) A' + diag(e)`` from its diagonal (blocks)."""
+
+    @property
+    @abstractmethod
+    def products_per_factorization(self) -> int:
+        """How many products ``A diag(c) A' x`` take about as long as forming and factoring it."""
 
 
 class MatrixConstraints(Constraints):
     """Rows given as a matrix."""
 
     def __init__(self, matrix: Array) -> None:
-        self.matrix = matrix
+        self._matrix = matrix
         self.num_rows, self.num_unknowns = matrix.shape
 
     def apply(self, w: Array) -> Array:
-        return self.matrix @ w
+        return self._matrix @ w
 
     def adjoint(self, lam: Array) -> Array:
-        return lam @ self.matrix
+        return lam @ self._matrix
 
     def gram(self, c: Array) -> Array:
         # One symmetric product of a scaled copy: BLAS computes half of it.
-        scaled = self.matrix * np.sqrt(c)
+        scaled = self._matrix * np.sqrt(c)
         return scaled @ scaled.T
 
     def row_norms(self, exponent: float) -> Array:
-        return _norms(self.matrix, exponent)
+        return _norms(self._matrix, exponent)
 
     def divided(self, scale: float) -> MatrixConstraints:
-        return MatrixConstraints(self.matrix / scale)
+        return MatrixConstraints(self._matrix / scale)
+
+    @property
+    def matrix(self) -> Array:
+        return self._matrix
+
+    @cached_property
+    def single(self) -> MatrixConstraints:
+        return MatrixConstraints(self._matrix.astype(np.float32))
+
+    def block_solver(self, c: Array, e: Array) -> Callable[[Array], Array]:
+        diagonal = self._matrix**2 @ c + e
+        return lambda x: x / diagonal
+
+    @property
+    def products_per_factorization(self) -> int:
+        m, D = self._matrix.shape
+        return max(100, int(EFFICIENCY * min(m, D) * (1 + min(m, D) / (3 * max(m, D))) / 4))
 
 
 class TokenConstraints(Constraints):
@@ -127,6 +160,34 @@ class TokenConstraints(Constraints):
 
     def divided(self, scale: float) -> TokenConstraints:
         return TokenConstraints(self.delta / scale, self.queries)
+
+    @cached_property
+    def single(self) -> TokenConstraints:
+        return TokenConstraints(self.delta.astype(np.float32), self.queries.astype(np.float32))
+
+    def block_solver(self, c: Array, e: Array) -> Callable[[Array], Array]:
+        """Solves with the diagonal blocks of ``A diag(c) A' + diag(e)``, one for each sequence."""
+        n, per_sequence, d = self.delta.shape
+        weights = self.queries**2 @ c.reshape(d, d).T
+        blocks = (self.delta * weights[:, None, :]) @ self.delta.transpose(0, 2, 1)
+        diagonal = np.einsum("ijj->ij", blocks)
+        diagonal += e.reshape(n, per_sequence)
+        scale = 1 / np.sqrt(diagonal)
+        blocks *= scale[:, :, None]
+        blocks *= scale[:, None, :]
+        # Float32 rounds a singular block to an indefinite one: a little more diagonal forbids it.
+        np.einsum("ijj->ij", blocks)[...] = 1 + 1e-5
+        inverse = np.linalg.inv(blocks)
+        inverse *= scale[:, :, None]
+        inverse *= scale[:, None, :]
+        return lambda x: (inverse @ x.reshape(n, per_sequence, 1)).reshape(-1)
+
+    @property
+    def products_per_factorization(self) -> int:
+        n, _, d = self.delta.shape
+        m = self.num_rows
+        factorization = n**2 * d**2 + 2 * m**2 * d + m**3 / 3
+        return max(100, int(EFFICIENCY * factorization / (4 * (n * d**2 + m * d))))
 
     @cached_property
     def matrix(self) -> Array:

@@ -20,18 +20,18 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.svm.newton import DirectNewton
+from mirrormargin.svm.newton import NewtonSystem
 from mirrormargin.svm.program import Bounds, Program, lp_norm, signed_power
 from mirrormargin.svm.rows import Rows, RowStep
 
-__all__ = ["Path", "follow_path"]
+__all__ = ["RAISE", "Path", "follow_path"]
 
 Array = NDArray[np.float64]
 
 SEPARATE_BELOW = 1e-5  # the gap from which on w is a variable of its own, also for p <= 2
 RAISE = 1.6  # factor of the exponent on the way up
 LEAST_CURVATURE = 1e-14  # of |w|^p, as a share of the largest
-PATIENCE = 15  # iterations without progress
+PATIENCE = 25  # iterations without progress of the gap or of mu
 RECENTRE_BELOW = 0.1  # after a shorter step the slacks start anew from the multipliers
 
 
@@ -41,7 +41,7 @@ class Path:
 
     bounds: Bounds
     iterations: int
-    exact: bool
+    method: str
     lam: Array
     stopped: bool = False
 
@@ -82,28 +82,29 @@ def follow_path(
     bounds = Bounds(program)
     link = _FromDual(program, start) if program.p <= 2 else _FromPrimal(program, start)
     rows = link.rows
-    exact = False
-    record, since = np.inf, 0
+    newton = NewtonSystem(constraints, program.p)
+    least_gap, least_mu, since = np.inf, np.inf, 0
     for iteration in range(max_iter + 1):
         link.see(bounds)
         gap = bounds.gap
-        record, since = (gap, 0) if gap < 0.9 * record else (record, since + 1)
+        since = 0 if gap < 0.9 * least_gap or rows.mu < 0.9 * least_mu else since + 1
+        least_gap, least_mu = min(gap, least_gap), min(rows.mu, least_mu)
         done = gap <= tol or iteration == max_iter
         if done or (np.isfinite(gap) and since > PATIENCE):
-            return Path(bounds, iteration, exact, rows.lam)
+            return Path(bounds, iteration, newton.method, rows.lam)
         if watch is not None and watch(bounds, iteration, rows.lam):
-            return Path(bounds, iteration, exact, rows.lam, stopped=True)
+            return Path(bounds, iteration, newton.method, rows.lam, stopped=True)
         accuracy = 1e-6 if gap > 1e-3 else 1e-10
         h, k, f = link.coefficients()
         e = rows.diagonal()
-        newton = DirectNewton(constraints, h, k, e, exact)
+        newton.update(h, k, e)
         excess = rows.excess(link.y)
 
         dw, dl = newton.solve(f, rows.target(0.0, None) - excess, accuracy)
         step = rows.step(dl, 0.0, None)
         _see_prediction(bounds, newton, rows, link.w + dw, dl, e, tol)
         if bounds.gap <= tol:
-            return Path(bounds, iteration, exact, rows.lam)
+            return Path(bounds, iteration, newton.method, rows.lam)
 
         mu = rows.mu
         primal, dual = rows.longest(step)
@@ -127,12 +128,11 @@ def follow_path(
         primal, dual = link.search(dw, step, target, *rows.longest(step))
         rows.move(step, primal, dual)
         link.move(dw, primal, dual, bounds.gap)
-        exact = newton.exact
     raise AssertionError("unreachable")
 
 
 def _see_prediction(
-    bounds: Bounds, newton: DirectNewton, rows: Rows, w: Array, dl: Array, e: Array, tol: float
+    bounds: Bounds, newton: NewtonSystem, rows: Rows, w: Array, dl: Array, e: Array, tol: float
 ) -> None:
     """Offer the point to which a full step towards mu = 0 leads, better than the iterate.
 

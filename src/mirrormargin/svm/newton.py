@@ -1,166 +1,97 @@
-r"""The Newton system of the interior point, solved directly.
+r"""Which way to solve the Newton system of the interior point,
 
-    h dw - k A' dl = f,        A dw + e dl = g,        h, k > 0 or k >= 0 entrywise, e > 0,
+    h dw - k A' dl = f,        A dw + e dl = g.
 
-eliminates to ``(A C A' + E) dl = g - A (f / h)`` with ``C = k / h`` when there are few rows, or to
-a system in dw when there are few unknowns. Near the solution both square the condition number, so
-the factor is used to refine the two equations above; where even that stalls, the whole matrix is
-factored by LU, three to ten times slower and far more accurate. Pinned by
-``test_a_margin_of_one_in_a_million_is_certified``.
+Three ways, each costlier and more accurate than the one before: conjugate gradients that only
+multiply by A, Cholesky of the eliminated system, LU of the whole. A system that one way cannot
+solve to the accuracy asked for goes on to the next, and the path stays there.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
+from enum import IntEnum
+from typing import Protocol
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from mirrormargin.svm.constraints import Constraints
+from mirrormargin.svm.direct_newton import DENSE_ENTRIES, DirectNewton
+from mirrormargin.svm.krylov_newton import KrylovNewton
 
-__all__ = ["DENSE_ENTRIES", "DirectNewton"]
+__all__ = ["Effort", "NewtonSystem"]
 
 Array = NDArray[np.float64]
-Pair = tuple[Array, Array]
 
-DENSE_ENTRIES = 20_000_000  # the largest matrix A that is formed, 160 MB
+SMALL = 300  # a system of this order is factored at once
+MAX_ROWS = 6_000  # the largest Gram matrix that is formed, 288 MB
 MAX_AUGMENTED = 6_000  # the largest order of the matrix that LU factors
-ACCEPTED = 1e-7  # a residual above this asks for LU
-REFINEMENTS = 4
 
 
-class DirectNewton:
-    """One factorization, any number of right-hand sides.
+class Effort(IntEnum):
+    """How hard to try."""
 
-    Args:
-        constraints: The rows A.
-        h, k: Coefficients of the first equation, shape (D,).
-        e: Diagonal of the second, shape (m,), positive.
-        exact: Whether to begin with LU.
-    """
+    KRYLOV = 0
+    CHOLESKY = 1
+    LU = 2
 
-    def __init__(self, constraints: Constraints, h: Array, k: Array, e: Array, exact: bool) -> None:
+
+NAMES = {
+    Effort.KRYLOV: "conjugate gradients",
+    Effort.CHOLESKY: "Cholesky",
+    Effort.LU: "LU",
+}
+
+
+class _Way(Protocol):
+    def solve(self, f: Array, g: Array, tol: float) -> tuple[Array, Array, bool]: ...
+
+
+class NewtonSystem:
+    """The systems of one path: ``update`` brings new coefficients, ``solve`` a right-hand side."""
+
+    def __init__(self, constraints: Constraints, p: float) -> None:
         self.constraints = constraints
+        m, D = constraints.num_rows, constraints.num_unknowns
+        self._dense = m * D <= DENSE_ENTRIES
+        self._can_factor = m <= MAX_ROWS or (D <= MAX_ROWS and self._dense)
+        self._can_factor_all = m + D <= MAX_AUGMENTED and self._dense
+        self.effort = Effort.KRYLOV
+        # Above p = 2 the curvatures of w differ so much that gradients need many products.
+        if self._can_factor and (p > 2 or min(m, D) <= SMALL):
+            self.effort = Effort.CHOLESKY
+        self._way: _Way | None = None
+
+    @property
+    def method(self) -> str:
+        return f"interior point, {NAMES[self.effort]}"
+
+    def update(self, h: Array, k: Array, e: Array) -> None:
+        """Take the coefficients of the next system; factored when first solved."""
         self.h, self.k, self.e = h, k, e
-        self.m, self.D = constraints.num_rows, constraints.num_unknowns
-        self.exact = False
-        self._precondition = self._factor_exactly() if exact else self._factor()
+        self._way = None
 
-    def solve(self, f: Array, g: Array, tol: float) -> Pair:
-        """(dw, dl) with relative residual ``tol``, or the best that could be had."""
-        (dw, dl), residual = self._refine(f, g, tol)
-        if residual > max(tol, ACCEPTED) and not self.exact and self._may_be_exact():
-            self._precondition = self._factor_exactly()
-            (dw, dl), residual = self._refine(f, g, tol)
-        return dw, dl
+    def solve(self, f: Array, g: Array, tol: float) -> tuple[Array, Array]:
+        """(dw, dl) with a relative residual of about ``tol``, or the best that can be had."""
+        while True:
+            if self._way is None:
+                self._way = self._build()
+            dw, dl, good = self._way.solve(f, g, tol)
+            if good or not self._try_harder():
+                return dw, dl
 
-    def _refine(self, f: Array, g: Array, tol: float) -> tuple[Pair, float]:
-        dw, dl = self._precondition(f, g)
-        best, least = (dw, dl), np.inf
-        size_f, size_g = np.abs(f).max(), max(np.abs(g).max(), 1e-300)
-        for _ in range(REFINEMENTS + 1):
-            hdw = self.h * dw
-            rest_f = f - hdw + self.k * self.constraints.adjoint(dl)
-            rest_g = g - self.constraints.apply(dw) - self.e * dl
-            residual = max(
-                np.abs(rest_f).max() / max(size_f, np.abs(hdw).max(), 1e-300),
-                np.abs(rest_g).max() / size_g,
-            )
-            if not residual < least:
-                break
-            best, least = (dw, dl), float(residual)
-            if residual <= tol:
-                break
-            more_w, more_l = self._precondition(rest_f, rest_g)
-            dw, dl = dw + more_w, dl + more_l
-        return best, least
+    def _build(self) -> _Way:
+        if self.effort is Effort.KRYLOV:
+            return KrylovNewton(self.constraints, self.h, self.k, self.e, self._can_factor)
+        exact = self.effort is Effort.LU
+        return DirectNewton(self.constraints, self.h, self.k, self.e, exact)
 
-    def _factor(self) -> Callable[[Array, Array], Pair]:
-        if self.m > 1.3 * self.D and self.m * self.D <= DENSE_ENTRIES:
-            return self._factor_unknowns()
-        return self._factor_rows()
-
-    def _factor_rows(self) -> Callable[[Array, Array], Pair]:
-        constraints, e = self.constraints, self.e
-        c = self.k / self.h
-        G = constraints.gram(c)
-        solve_scaled = _factor_scaled(G, np.diagonal(G) + e)
-
-        def precondition(f: Array, g: Array) -> Pair:
-            start = f / self.h
-            dl = solve_scaled(g - constraints.apply(start))
-            return start + c * constraints.adjoint(dl), dl
-
-        return precondition
-
-    def _factor_unknowns(self) -> Callable[[Array, Array], Pair]:
-        # dw = f / h + sqrt(C) v, and v solves (I + sqrt(C) A' E^-1 A sqrt(C)) v = ...
-        root = np.sqrt(self.k / self.h)
-        B = self.constraints.matrix * root
-        scaled = B / np.sqrt(self.e)[:, None]
-        G = scaled.T @ scaled
-        solve_scaled = _factor_scaled(G, np.diagonal(G) + 1.0)
-
-        def precondition(f: Array, g: Array) -> Pair:
-            start = f / self.h
-            v = solve_scaled(B.T @ ((g - self.constraints.apply(start)) / self.e))
-            dw = start + root * v
-            return dw, (g - self.constraints.apply(dw)) / self.e
-
-        return precondition
-
-    def _may_be_exact(self) -> bool:
-        return self.m + self.D <= MAX_AUGMENTED
-
-    def _factor_exactly(self) -> Callable[[Array, Array], Pair]:
-        self.exact = True
-        D = self.D
-        A = self.constraints.matrix
-        M = np.zeros((D + self.m, D + self.m))
-        M[:D, :D].flat[:: D + 1] = self.h
-        M[:D, D:] = -self.k[:, None] * A.T
-        M[D:, :D] = A
-        M[D:, D:].flat[:: self.m + 1] = self.e
-        row_scale, column_scale = _equilibrate(M)
-        with warnings.catch_warnings():
-            # A singular matrix shows in the residual.
-            warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)
-            factor = scipy.linalg.lu_factor(M, overwrite_a=True, check_finite=False)
-
-        def precondition(f: Array, g: Array) -> Pair:
-            x = scipy.linalg.lu_solve(factor, row_scale * np.r_[f, g], check_finite=False)
-            x *= column_scale
-            return x[:D], x[D:]
-
-        return precondition
-
-
-def _factor_scaled(G: Array, diagonal: Array) -> Callable[[Array], Array]:
-    """Cholesky of G with another diagonal, scaled to ones, regularised from 1e-15 upward."""
-    scale = 1 / np.sqrt(diagonal)
-    G *= scale
-    G *= scale[:, None]
-    regularisation = 1e-15
-    while True:
-        G.flat[:: len(scale) + 1] = 1.0 + regularisation
-        try:
-            factor = scipy.linalg.cho_factor(G, lower=True, check_finite=False)
-            break
-        except scipy.linalg.LinAlgError:
-            regularisation *= 10
-    return lambda x: scale * scipy.linalg.cho_solve(factor, scale * x, check_finite=False)
-
-
-def _equilibrate(M: Array) -> Pair:
-    """Scale rows and columns of M, in place, towards largest entries of one."""
-    row_scale, column_scale = np.ones(len(M)), np.ones(len(M))
-    for _ in range(5):
-        rows = 1 / np.sqrt(np.maximum(np.abs(M).max(axis=1), 1e-300))
-        M *= rows[:, None]
-        columns = 1 / np.sqrt(np.maximum(np.abs(M).max(axis=0), 1e-300))
-        M *= columns
-        row_scale *= rows
-        column_scale *= columns
-    return row_scale, column_scale
+    def _try_harder(self) -> bool:
+        if self.effort is Effort.KRYLOV and self._can_factor:
+            self.effort = Effort.CHOLESKY
+        elif self.effort is Effort.CHOLESKY and self._can_factor_all:
+            self.effort = Effort.LU
+        else:
+            return False
+        self._way = None
+        return True

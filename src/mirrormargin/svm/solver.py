@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.svm.certificate import INFEASIBLE_BELOW, cancellation, polish_cancellation
-from mirrormargin.svm.interior_point import Path, follow_path
+from mirrormargin.svm.interior_point import RAISE, Path, follow_path
 from mirrormargin.svm.program import Bounds, Program, lp_norm
 
 __all__ = ["Outcome", "Status", "measure_gap", "rounding", "solve_program"]
@@ -81,6 +81,8 @@ def _solve_scaled(
     if program.p <= 2:
         path = follow_path(scaled, inner, max_iter, (None, lam), separability.watch)
         iterations = path.iterations
+        if program.p < 2 and not (path.stopped or path.bounds.gap <= inner):
+            path, iterations = _lower_exponent(scaled, inner, max_iter, lam, iterations)
     else:
         first = follow_path(
             scaled.at(2.0), min(SEPARABLE, 1.0), max_iter, (None, lam), separability.watch
@@ -98,8 +100,23 @@ def _solve_scaled(
             )
             iterations += path.iterations
     iterations += separability.iterations
-    method = "interior point, LU" if path.exact else "interior point, Cholesky"
-    return _conclude(program, scale, tol, max_iter, path, iterations, method, separability.farkas)
+    return _conclude(program, scale, tol, max_iter, path, iterations, separability.farkas)
+
+
+def _lower_exponent(
+    program: Program, tol: float, max_iter: int, lam: Array, iterations: int
+) -> tuple[Path, int]:
+    """The longer way for p near 1: from p = 2 down, each path starting where the last one was."""
+    power = 1 / RAISE  # q - 1, which is 1 at p = 2
+    while True:
+        last = power * RAISE >= program.q - 1
+        power = program.q - 1 if last else power * RAISE
+        step = program if last else program.at(1 + 1 / power)
+        path = follow_path(step, tol if last else SEPARABLE, max_iter, (None, lam))
+        iterations += path.iterations
+        lam = path.lam
+        if last:
+            return path, iterations
 
 
 def _divide(program: Program, scale: float) -> Program:
@@ -150,11 +167,10 @@ def _conclude(
     max_iter: int,
     path: Path,
     iterations: int,
-    method: str,
     farkas: Array | None,
 ) -> Outcome:
     """Undo the scaling, and measure with the original rows."""
-    bounds = path.bounds
+    bounds, method = path.bounds, path.method
     if farkas is not None:
         return Outcome(Status.INFEASIBLE, iterations, method, np.inf, farkas=farkas)
     lam = bounds.lam if bounds.lam is not None else path.lam
