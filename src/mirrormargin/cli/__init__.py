@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from mirrormargin import __version__
-from mirrormargin.cli import demo, doctor
+from mirrormargin.cli import demo, doctor, solve
 from mirrormargin.errors import MirrorMarginError
 
 __all__ = ["main"]
@@ -69,6 +69,6 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mirrormargin {__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
-    for module in (demo, doctor):
+    for module in (demo, solve, doctor):
         module.add_parser(commands)
     return parser

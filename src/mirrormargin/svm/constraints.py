@@ -13,19 +13,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["Constraints", "MatrixConstraints", "TokenConstraints"]
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]  # float64, or float32 in conjugate gradients
 
 EFFICIENCY = 0.3  # speed of a product, which streams memory, against that of a factorization
 
 
 class Constraints(ABC):
-    """What the solvers ask of a set of rows; the four methods are all a new kind needs."""
+    """What the solvers ask of a set of rows; a new kind needs these methods and no more."""
 
     num_rows: int
     num_unknowns: int
@@ -50,15 +51,21 @@ class Constraints(ABC):
     def divided(self, scale: float) -> Constraints:
         """The same rows, each divided by ``scale``."""
 
-    @property
-    @abstractmethod
+    @cached_property
     def matrix(self) -> Array:
         """A itself, shape (m, D): for small problems and for tests."""
+        return self._to_matrix()
 
-    @property
-    @abstractmethod
+    @cached_property
     def single(self) -> Constraints:
         """The same rows in float32."""
+        return self._to_single()
+
+    @abstractmethod
+    def _to_matrix(self) -> Array: ...
+
+    @abstractmethod
+    def _to_single(self) -> Constraints: ...
 
     @abstractmethod
     def block_solver(self, c: Array, e: Array) -> Callable[[Array], Array]:
@@ -94,12 +101,10 @@ class MatrixConstraints(Constraints):
     def divided(self, scale: float) -> MatrixConstraints:
         return MatrixConstraints(self._matrix / scale)
 
-    @property
-    def matrix(self) -> Array:
+    def _to_matrix(self) -> Array:
         return self._matrix
 
-    @cached_property
-    def single(self) -> MatrixConstraints:
+    def _to_single(self) -> MatrixConstraints:
         return MatrixConstraints(self._matrix.astype(np.float32))
 
     def block_solver(self, c: Array, e: Array) -> Callable[[Array], Array]:
@@ -161,8 +166,7 @@ class TokenConstraints(Constraints):
     def divided(self, scale: float) -> TokenConstraints:
         return TokenConstraints(self.delta / scale, self.queries)
 
-    @cached_property
-    def single(self) -> TokenConstraints:
+    def _to_single(self) -> TokenConstraints:
         return TokenConstraints(self.delta.astype(np.float32), self.queries.astype(np.float32))
 
     def block_solver(self, c: Array, e: Array) -> Callable[[Array], Array]:
@@ -189,8 +193,7 @@ class TokenConstraints(Constraints):
         factorization = n**2 * d**2 + 2 * m**2 * d + m**3 / 3
         return max(100, int(EFFICIENCY * factorization / (4 * (n * d**2 + m * d))))
 
-    @cached_property
-    def matrix(self) -> Array:
+    def _to_matrix(self) -> Array:
         outer = self.delta[:, :, :, None] * self.queries[:, None, None, :]
         return outer.reshape(self.num_rows, self.num_unknowns)
 
