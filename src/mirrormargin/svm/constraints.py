@@ -11,7 +11,6 @@ applying them costs n d^2 + m d operations, and the m x D matrix is never formed
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -68,8 +67,12 @@ class Constraints(ABC):
     def _to_single(self) -> Constraints: ...
 
     @abstractmethod
-    def block_solver(self, c: Array, e: Array) -> Callable[[Array], Array]:
-        """An approximate inverse of ``A diag(c) A' + diag(e)`` from its diagonal (blocks)."""
+    def blocks(self, c: Array) -> Array:
+        """Diagonal blocks of ``A diag(c) A'``, shape (number, size, size)."""
+
+    @abstractmethod
+    def columns(self, chosen: NDArray[np.intp], blocks: slice) -> Array:
+        """Columns of A in the rows of some blocks, shape (blocks, size, chosen)."""
 
     @property
     @abstractmethod
@@ -107,9 +110,11 @@ class MatrixConstraints(Constraints):
     def _to_single(self) -> MatrixConstraints:
         return MatrixConstraints(self._matrix.astype(np.float32))
 
-    def block_solver(self, c: Array, e: Array) -> Callable[[Array], Array]:
-        diagonal = self._matrix**2 @ c + e
-        return lambda x: x / diagonal
+    def blocks(self, c: Array) -> Array:
+        return (self._matrix**2 @ c)[:, None, None]
+
+    def columns(self, chosen: NDArray[np.intp], blocks: slice) -> Array:
+        return self._matrix[blocks][:, None, chosen]
 
     @property
     def products_per_factorization(self) -> int:
@@ -169,22 +174,14 @@ class TokenConstraints(Constraints):
     def _to_single(self) -> TokenConstraints:
         return TokenConstraints(self.delta.astype(np.float32), self.queries.astype(np.float32))
 
-    def block_solver(self, c: Array, e: Array) -> Callable[[Array], Array]:
-        """Solves with the diagonal blocks of ``A diag(c) A' + diag(e)``, one for each sequence."""
-        n, per_sequence, d = self.delta.shape
+    def blocks(self, c: Array) -> Array:
+        d = self.delta.shape[2]
         weights = self.queries**2 @ c.reshape(d, d).T
-        blocks = (self.delta * weights[:, None, :]) @ self.delta.transpose(0, 2, 1)
-        diagonal = np.einsum("ijj->ij", blocks)
-        diagonal += e.reshape(n, per_sequence)
-        scale = 1 / np.sqrt(diagonal)
-        blocks *= scale[:, :, None]
-        blocks *= scale[:, None, :]
-        # Float32 rounds a singular block to an indefinite one: a little more diagonal forbids it.
-        np.einsum("ijj->ij", blocks)[...] = 1 + 1e-5
-        inverse = np.linalg.inv(blocks)
-        inverse *= scale[:, :, None]
-        inverse *= scale[:, None, :]
-        return lambda x: (inverse @ x.reshape(n, per_sequence, 1)).reshape(-1)
+        return (self.delta * weights[:, None, :]) @ self.delta.transpose(0, 2, 1)
+
+    def columns(self, chosen: NDArray[np.intp], blocks: slice) -> Array:
+        row, column = np.divmod(chosen, self.delta.shape[2])
+        return self.delta[blocks][:, :, row] * self.queries[blocks][:, None, column]
 
     @property
     def products_per_factorization(self) -> int:

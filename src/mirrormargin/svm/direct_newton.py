@@ -37,17 +37,27 @@ class DirectNewton:
         constraints: The rows A.
         h, k: Coefficients of the first equation, shape (D,).
         e: Diagonal of the second, shape (m,), positive.
+        tol: Relative residual to refine to.
         exact: Whether to factor the whole matrix by LU.
     """
 
-    def __init__(self, constraints: Constraints, h: Array, k: Array, e: Array, exact: bool) -> None:
-        self.constraints = constraints
+    def __init__(
+        self,
+        constraints: Constraints,
+        h: Array,
+        k: Array,
+        e: Array,
+        tol: float,
+        *,
+        exact: bool = False,
+    ) -> None:
+        self.constraints, self.tol = constraints, tol
         self.h, self.k, self.e = h, k, e
         self.m, self.D = constraints.num_rows, constraints.num_unknowns
         self._precondition = self._factor_exactly() if exact else self._factor()
 
-    def solve(self, f: Array, g: Array, tol: float) -> tuple[Array, Array, bool]:
-        """(dw, dl), refined towards a relative residual of ``tol``, and whether they are good."""
+    def solve(self, f: Array, g: Array) -> tuple[Array, Array, bool]:
+        """(dw, dl), refined, and whether their residual is small."""
         dw, dl = self._precondition(f, g)
         best, least = (dw, dl), np.inf
         size_f, size_g = np.abs(f).max(), max(np.abs(g).max(), 1e-300)
@@ -62,11 +72,11 @@ class DirectNewton:
             if not residual < least:
                 break
             best, least = (dw, dl), float(residual)
-            if residual <= tol:
+            if residual <= self.tol:
                 break
             more_w, more_l = self._precondition(rest_f, rest_g)
             dw, dl = dw + more_w, dl + more_l
-        return *best, least <= max(tol, ACCEPTED)
+        return *best, least <= max(self.tol, ACCEPTED)
 
     def _factor(self) -> Callable[[Array, Array], Pair]:
         if self.m > 1.3 * self.D and self.m * self.D <= DENSE_ENTRIES:

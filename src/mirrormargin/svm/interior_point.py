@@ -94,13 +94,12 @@ def follow_path(
             return Path(bounds, iteration, newton.method, rows.lam)
         if watch is not None and watch(bounds, iteration, rows.lam):
             return Path(bounds, iteration, newton.method, rows.lam, stopped=True)
-        accuracy = 1e-6 if gap > 1e-3 else 1e-10
         h, k, f = link.coefficients()
         e = rows.diagonal()
-        newton.update(h, k, e)
+        newton.update(h, k, e, gap)
         excess = rows.excess(link.y)
 
-        dw, dl = newton.solve(f, rows.target(0.0, None) - excess, accuracy)
+        dw, dl = newton.solve(f, rows.target(0.0, None) - excess)
         step = rows.step(dl, 0.0, None)
         _see_prediction(bounds, newton, rows, link.w + dw, dl, e, tol)
         if bounds.gap <= tol:
@@ -120,10 +119,10 @@ def follow_path(
             ),
         )
         correction = step
-        dw, dl = newton.solve(f, rows.target(target, correction) - excess, accuracy)
+        dw, dl = newton.solve(f, rows.target(target, correction) - excess)
         step = rows.step(dl, target, correction)
         if not link.is_descent(dw, step, target):
-            dw, dl = newton.solve(f, rows.target(target, None) - excess, accuracy)
+            dw, dl = newton.solve(f, rows.target(target, None) - excess)
             step = rows.step(dl, target, None)
         primal, dual = link.search(dw, step, target, *rows.longest(step))
         rows.move(step, primal, dual)
@@ -154,7 +153,7 @@ def _see_prediction(
     for _ in range(3):
         if not tol < bounds.gap < 1e-3:
             return
-        dw, more = newton.solve(nothing, program.b - e * dl - y, 1e-8)
+        dw, more = newton.solve(nothing, program.b - e * dl - y)
         w, dl = w + dw, dl + more
         y = constraints.apply(w)
         bounds.see_primal(w, y)

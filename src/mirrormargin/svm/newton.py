@@ -2,9 +2,9 @@ r"""Which way to solve the Newton system of the interior point,
 
     h dw - k A' dl = f,        A dw + e dl = g.
 
-Three ways, each costlier and more accurate than the one before: conjugate gradients that only
-multiply by A, Cholesky of the eliminated system, LU of the whole. A system that one way cannot
-solve to the accuracy asked for goes on to the next, and the path stays there.
+The ways, each costlier and more accurate than the one before: conjugate gradients that only
+multiply by A, in float32 or in float64, Cholesky of the eliminated system, LU of the whole. A
+system that one way cannot solve well goes on to the next, and the path stays there.
 """
 
 from __future__ import annotations
@@ -31,32 +31,34 @@ MAX_AUGMENTED = 6_000  # the largest order of the matrix that LU factors
 class Effort(IntEnum):
     """How hard to try."""
 
-    KRYLOV = 0
-    CHOLESKY = 1
-    LU = 2
+    SINGLE_GRADIENTS = 0
+    DOUBLE_GRADIENTS = 1
+    CHOLESKY = 2
+    LU = 3
 
 
 NAMES = {
-    Effort.KRYLOV: "conjugate gradients",
+    Effort.SINGLE_GRADIENTS: "conjugate gradients",
+    Effort.DOUBLE_GRADIENTS: "conjugate gradients in float64",
     Effort.CHOLESKY: "Cholesky",
     Effort.LU: "LU",
 }
 
 
 class _Way(Protocol):
-    def solve(self, f: Array, g: Array, tol: float) -> tuple[Array, Array, bool]: ...
+    def solve(self, f: Array, g: Array) -> tuple[Array, Array, bool]: ...
 
 
 class NewtonSystem:
     """The systems of one path: ``update`` brings new coefficients, ``solve`` a right-hand side."""
 
     def __init__(self, constraints: Constraints, p: float) -> None:
-        self.constraints = constraints
+        self.constraints, self._p = constraints, p
         m, D = constraints.num_rows, constraints.num_unknowns
         self._dense = m * D <= DENSE_ENTRIES
         self._can_factor = m <= MAX_ROWS or (D <= MAX_ROWS and self._dense)
         self._can_factor_all = m + D <= MAX_AUGMENTED and self._dense
-        self.effort = Effort.KRYLOV
+        self.effort = Effort.SINGLE_GRADIENTS
         # Above p = 2 the curvatures of w differ so much that gradients need many products.
         if self._can_factor and (p > 2 or min(m, D) <= SMALL):
             self.effort = Effort.CHOLESKY
@@ -66,29 +68,38 @@ class NewtonSystem:
     def method(self) -> str:
         return f"interior point, {NAMES[self.effort]}"
 
-    def update(self, h: Array, k: Array, e: Array) -> None:
-        """Take the coefficients of the next system; factored when first solved."""
-        self.h, self.k, self.e = h, k, e
+    def update(self, h: Array, k: Array, e: Array, gap: float) -> None:
+        """Take the coefficients of the next system, and the gap, which says how well to solve."""
+        self.h, self.k, self.e, self.gap = h, k, e, gap
         self._way = None
 
-    def solve(self, f: Array, g: Array, tol: float) -> tuple[Array, Array]:
-        """(dw, dl) with a relative residual of about ``tol``, or the best that can be had."""
+    def solve(self, f: Array, g: Array) -> tuple[Array, Array]:
+        """(dw, dl), as good as the path needs them, or the best that can be had."""
         while True:
             if self._way is None:
                 self._way = self._build()
-            dw, dl, good = self._way.solve(f, g, tol)
+            dw, dl, good = self._way.solve(f, g)
             if good or not self._try_harder():
                 return dw, dl
 
     def _build(self) -> _Way:
-        if self.effort is Effort.KRYLOV:
-            return KrylovNewton(self.constraints, self.h, self.k, self.e, self._can_factor)
-        exact = self.effort is Effort.LU
-        return DirectNewton(self.constraints, self.h, self.k, self.e, exact)
+        coefficients = (self.constraints, self.h, self.k, self.e)
+        if self.effort >= Effort.CHOLESKY:
+            tol = 1e-6 if self.gap > 1e-3 else 1e-10
+            return DirectNewton(*coefficients, tol, exact=self.effort is Effort.LU)
+        # Rows must be met to about mu, and the size of the right-hand side is about its root.
+        tol = min(1e-3, max(0.1 * self.gap**0.5, 1e-6))
+        if self._p > 2:
+            # Here w carries what is left over from step to step instead of following from lam.
+            tol *= 1e-3
+        double = self.effort is Effort.DOUBLE_GRADIENTS
+        return KrylovNewton(*coefficients, tol, double=double, impatient=self._can_factor)
 
     def _try_harder(self) -> bool:
-        if self.effort is Effort.KRYLOV and self._can_factor:
+        if self.effort < Effort.CHOLESKY and self._can_factor:
             self.effort = Effort.CHOLESKY
+        elif self.effort is Effort.SINGLE_GRADIENTS:
+            self.effort = Effort.DOUBLE_GRADIENTS
         elif self.effort is Effort.CHOLESKY and self._can_factor_all:
             self.effort = Effort.LU
         else:
