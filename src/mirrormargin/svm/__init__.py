@@ -3,17 +3,26 @@
 from mirrormargin.svm.attention_svm import AttentionSVM, solve_attention_svm
 from mirrormargin.svm.decoder_svm import DecoderSVM, solve_decoder_svm
 from mirrormargin.svm.local_optimality import is_locally_optimal
-from mirrormargin.svm.solution import FarkasCertificate, MaxMarginSolution, Residuals
+from mirrormargin.svm.nuclear_svm import NuclearSVM, solve_nuclear_svm
+from mirrormargin.svm.solution import (
+    CertifiedSolution,
+    FarkasCertificate,
+    MaxMarginSolution,
+    Residuals,
+)
 from mirrormargin.svm.solver import Status
 
 __all__ = [
     "AttentionSVM",
+    "CertifiedSolution",
     "DecoderSVM",
     "FarkasCertificate",
     "MaxMarginSolution",
+    "NuclearSVM",
     "Residuals",
     "Status",
     "is_locally_optimal",
     "solve_attention_svm",
     "solve_decoder_svm",
+    "solve_nuclear_svm",
 ]

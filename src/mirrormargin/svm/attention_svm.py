@@ -30,12 +30,20 @@ from mirrormargin.svm.solution import MaxMarginSolution, describe
 from mirrormargin.svm.solver import Outcome, Status, solve_program
 from mirrormargin.svm.threads import limit_threads
 
-__all__ = ["AttentionSVM", "build_program", "reference_tokens", "solve_attention_svm"]
+__all__ = [
+    "AttentionSVM",
+    "build_program",
+    "find_identical",
+    "reference_tokens",
+    "scatter",
+    "solve_attention_svm",
+    "to_small_matrix",
+]
 
 Array = NDArray[np.float64]
 
 MAX_ITER = 200
-DENSE_BELOW = 200_000  # entries of A: below this a matrix is faster than its factors
+DENSE_BELOW = 200_000  # entries of A
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -58,7 +66,7 @@ class AttentionSVM(MaxMarginSolution):
     def shortfalls(self) -> Array:
         """xi, shape (n, T): how far each constraint falls short of its right-hand side."""
         slack = self.program.constraints.apply(self.w) - self.program.b
-        return _scatter(np.maximum(-slack, 0.0), self.selection, self.duals.shape[1])
+        return scatter(np.maximum(-slack, 0.0), self.selection, self.duals.shape[1])
 
 
 def solve_attention_svm(
@@ -113,17 +121,15 @@ def solve_attention_svm(
     start = None
     if warm_start is not None:
         start = read_start(warm_start, (n, T))[np.arange(T) != reference_tokens(chosen)[:, None]]
-    identical = _find_identical(X, chosen, program)
+    identical = find_identical(X, chosen, program)
     if identical is not None:
         lam = np.zeros(program.constraints.num_rows)
         lam[identical[3]] = 1.0
         outcome = Outcome(Status.INFEASIBLE, 0, "comparison of tokens", np.inf, farkas=lam)
     else:
-        solved = program
-        if program.constraints.num_rows * program.constraints.num_unknowns <= DENSE_BELOW:
-            solved = replace(program, constraints=MatrixConstraints(program.constraints.matrix))
         with limit_threads(threads):
-            outcome = solve_program(solved, tol, check_max_iter(max_iter), start)
+            small = to_small_matrix(program)
+            outcome = solve_program(small, tol, check_max_iter(max_iter), start)
     solution = _record(program, outcome, tol, chosen, (n, T, d), identical)
     if raise_on_failure:
         solution.check()
@@ -153,7 +159,15 @@ def reference_tokens(chosen: NDArray[Any]) -> NDArray[Any]:
     return chosen.argmax(axis=1) if chosen.dtype == np.bool_ else chosen
 
 
-def _find_identical(
+def to_small_matrix(program: Program) -> Program:
+    """The program with its rows as a matrix, if that is small: faster then than its factors."""
+    constraints = program.constraints
+    if constraints.num_rows * constraints.num_unknowns > DENSE_BELOW:
+        return program
+    return replace(program, constraints=MatrixConstraints(constraints.matrix))
+
+
+def find_identical(
     X: Array, chosen: NDArray[Any], program: Program
 ) -> tuple[int, int, int, int] | None:
     """(sequence, selected token, other token, row) of a constraint ``0 >= 1``."""
@@ -171,7 +185,7 @@ def _find_identical(
     return i, a, place + (place >= a), row
 
 
-def _scatter(rows: NDArray[Any], chosen: NDArray[Any], T: int) -> NDArray[Any]:
+def scatter(rows: NDArray[Any], chosen: NDArray[Any], T: int) -> NDArray[Any]:
     """Rows back to (n, T), zeros at the reference tokens."""
     full = np.zeros((len(chosen), T), rows.dtype)
     full[np.arange(T) != reference_tokens(chosen)[:, None]] = rows
@@ -187,7 +201,7 @@ def _record(
     identical: tuple[int, int, int, int] | None,
 ) -> AttentionSVM:
     _, T, d = shape
-    fields = describe(program, outcome, tol, lambda rows: _scatter(rows, chosen, T))
+    fields = describe(program, outcome, tol, lambda rows: scatter(rows, chosen, T))
     if identical is not None:
         fields["certificate"] = replace(fields["certificate"], identical=identical[:3])
     return AttentionSVM(W=fields["w"].reshape(d, d), selection=chosen, **fields)

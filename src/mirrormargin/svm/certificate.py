@@ -30,8 +30,8 @@ POLISHES = 5
 
 def cancellation(program: Program, lam: Array) -> float:
     """``|A' lam|_q / max_k |a_k|_q`` for multipliers with ``<b, lam> = 1``: bounds the margin."""
-    u = program.constraints.adjoint(lam)
-    return lp_norm(u, program.q) / float(program.constraints.row_norms(program.q).max())
+    size = lp_norm(program.constraints.adjoint(lam), program.q)
+    return size / float(program.constraints.row_norms(program.q).max()) if size > 0 else 0.0
 
 
 def polish_cancellation(program: Program, lam: Array) -> Array | None:

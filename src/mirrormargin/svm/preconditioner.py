@@ -39,13 +39,10 @@ class Preconditioner:
     def __init__(self, constraints: Constraints, c: Inner, e: Inner, unbounded: bool) -> None:
         self.constraints = constraints
         self.outlying = _outlying(c) if unbounded else np.empty(0, np.intp)
-        limited = c
+        limit = np.delete(c, self.outlying).max()
+        self.inverse = _invert_blocks(constraints.blocks(np.minimum(c, limit)), e)
         if self.outlying.size:
-            limit = float(np.delete(c, self.outlying).max())
-            limited = np.minimum(c, c.dtype.type(limit))
-        self.inverse = _invert_blocks(constraints.blocks(limited), e)
-        if self.outlying.size:
-            extra = c[self.outlying].astype(np.float64) - limit
+            extra = c[self.outlying].astype(np.float64) - float(limit)
             self._woodbury = scipy.linalg.cho_factor(self._gram() + np.diag(1 / extra))
 
     def __call__(self, x: Inner) -> Inner:

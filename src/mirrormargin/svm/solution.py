@@ -7,9 +7,10 @@ With the multipliers lam scaled to the solution, the optimality conditions are
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,14 @@ from mirrormargin.svm.certificate import cancellation
 from mirrormargin.svm.program import FEASIBILITY, Program, lp_norm, signed_power
 from mirrormargin.svm.solver import Outcome, Status, measure_gap, rounding
 
-__all__ = ["SUPPORT", "FarkasCertificate", "MaxMarginSolution", "Residuals", "describe"]
+__all__ = [
+    "SUPPORT",
+    "CertifiedSolution",
+    "FarkasCertificate",
+    "MaxMarginSolution",
+    "Residuals",
+    "describe",
+]
 
 Array = NDArray[np.float64]
 
@@ -67,24 +75,22 @@ class FarkasCertificate:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MaxMarginSolution:
-    """A solution of ``min |w|_p  s.t.  A w >= b`` with its certificate.
+class CertifiedSolution(ABC):
+    """What every solve returns.
 
     Attributes:
-        p: The exponent.
         tol: The gap that was asked for.
         status: How the solve ended, see :class:`Status`.
         gap: Upper bound on the least norm over lower bound, minus one; with a soft margin the
             same of the objective.
-        duals: Multipliers of the constraints, scaled so that ``psi_p'(w) = A' lam``.
+        duals: Multipliers of the constraints.
         support: Which constraints are tight, within 1e-4 of their right-hand side.
-        margin: ``1 / |w|_p``, zero if nothing separates.
+        margin: One over the norm of the solution, zero if nothing separates.
         iterations: Newton steps.
         method: How the Newton systems were solved.
-        certificate: Why no w exists, or None.
+        certificate: Why nothing separates, or None.
     """
 
-    p: float
     tol: float
     status: Status
     gap: float
@@ -94,9 +100,77 @@ class MaxMarginSolution:
     iterations: int
     method: str
     certificate: FarkasCertificate | None = None
+    lam: Array = field(repr=False)
+
+    remedy: ClassVar[str] = "change the selection, or use a soft margin, C=..."
+
+    @abstractmethod
+    def residuals(self) -> Residuals:
+        """Measure the optimality conditions anew, from the problem's own arrays."""
+
+    def is_optimal(self, tol: float | None = None) -> bool:
+        """Whether the conditions hold, measured anew, with a gap of at most ``tol``."""
+        tol = self.tol if tol is None else tol
+        r = self.residuals()
+        feasible = r.primal <= FEASIBILITY + r.rounding and r.dual == 0.0
+        return bool(feasible and r.gap + r.rounding <= tol)
+
+    def check(self) -> None:
+        """Raise the error that fits, unless the solution is certified.
+
+        Raises:
+            NotSeparableError: If nothing separates.
+            SolverError: If the gap is above ``tol``.
+        """
+        if self.status is Status.OPTIMAL:
+            return
+        certificate = self.certificate
+        if certificate is not None and certificate.identical is not None:
+            i, a, t = certificate.identical
+            raise NotSeparableError(
+                f"no W separates: in sequence {i} the selected token {a} equals token {t}, so no"
+                " attention can prefer it; remove one of the two",
+                self,
+            )
+        if certificate is not None and self.status is Status.INFEASIBLE:
+            count = int((certificate.duals != 0).sum())
+            raise NotSeparableError(
+                f"nothing separates: {count} constraints cancel to {certificate.bound:.1e} of the"
+                f" largest one (see the error's certificate): {self.remedy}",
+                self,
+            )
+        if certificate is not None:
+            raise SolverError(
+                f"{self.status}: the margin is at most {certificate.bound:.1e} of the largest"
+                f" constraint and no separating solution was found: {self.remedy}",
+                self,
+            )
+        if self.status is Status.MAX_ITERATIONS:
+            raise SolverError(
+                f"stopped after {self.iterations} iterations at a gap of {self.gap:.1e}, above the"
+                f" {self.tol:.1e} asked for: raise max_iter or tol",
+                self,
+            )
+        raise SolverError(
+            f"reached a gap of {self.gap:.1e}, above the {self.tol:.1e} asked for, and rounding"
+            f" alone may hide {self.residuals().rounding:.1e}: raise tol",
+            self,
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MaxMarginSolution(CertifiedSolution):
+    """A solution of ``min |w|_p  s.t.  A w >= b``, or of its soft variant.
+
+    The multipliers are scaled so that ``psi_p'(w) = A' lam``.
+
+    Attributes:
+        p: The exponent.
+    """
+
+    p: float
     program: Program = field(repr=False)
     w: Array = field(repr=False)
-    lam: Array = field(repr=False)
 
     def residuals(self) -> Residuals:
         """Measure the optimality conditions anew, from the problem's own arrays."""
@@ -129,56 +203,6 @@ class MaxMarginSolution:
             complementarity=float(np.where(free, 0.0, products).sum()) / total,
             gap=measure_gap(program, w, lam),
             rounding=rounding(program, w),
-        )
-
-    def is_optimal(self, tol: float | None = None) -> bool:
-        """Whether the conditions hold, measured anew, with a gap of at most ``tol``."""
-        tol = self.tol if tol is None else tol
-        r = self.residuals()
-        feasible = r.primal <= FEASIBILITY + r.rounding and r.dual == 0.0
-        return bool(feasible and r.gap + r.rounding <= tol)
-
-    def check(self) -> None:
-        """Raise the error that fits, unless the solution is certified.
-
-        Raises:
-            NotSeparableError: If nothing separates.
-            SolverError: If the gap is above ``tol``.
-        """
-        if self.status is Status.OPTIMAL:
-            return
-        certificate = self.certificate
-        if certificate is not None and certificate.identical is not None:
-            i, a, t = certificate.identical
-            raise NotSeparableError(
-                f"no W separates: in sequence {i} the selected token {a} equals token {t}, so no"
-                " attention can prefer it; remove one of the two",
-                self,
-            )
-        if certificate is not None and self.status is Status.INFEASIBLE:
-            count = int((certificate.duals != 0).sum())
-            raise NotSeparableError(
-                f"nothing separates: {count} constraints cancel to {certificate.bound:.1e} of the"
-                " largest one (see the error's certificate); use a soft margin, C=..., or another"
-                " selection",
-                self,
-            )
-        if certificate is not None:
-            raise SolverError(
-                f"{self.status}: the margin is at most {certificate.bound:.1e} of the largest"
-                " constraint and no separating solution was found; use a soft margin, C=...",
-                self,
-            )
-        if self.status is Status.MAX_ITERATIONS:
-            raise SolverError(
-                f"stopped after {self.iterations} iterations at a gap of {self.gap:.1e}, above the"
-                f" {self.tol:.1e} asked for: raise max_iter or tol",
-                self,
-            )
-        raise SolverError(
-            f"reached a gap of {self.gap:.1e}, above the {self.tol:.1e} asked for, and rounding"
-            f" alone may hide {rounding(self.program, self.w):.1e}: raise tol",
-            self,
         )
 
 
