@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 import scipy.linalg
+import scipy.linalg.lapack
 from numpy.typing import NDArray
 
 from mirrormargin.svm.constraints import Constraints
@@ -142,12 +143,12 @@ def _factor_scaled(G: Array, diagonal: Array) -> Callable[[Array], Array]:
     regularisation = 1e-15
     while True:
         G.flat[:: len(scale) + 1] = 1.0 + regularisation
-        try:
-            factor = scipy.linalg.cho_factor(G, lower=True, check_finite=False)
+        # LAPACK itself: the wrappers around it take longer than a small system.
+        factor, failed = scipy.linalg.lapack.dpotrf(G, lower=1, clean=0)
+        if not failed:
             break
-        except scipy.linalg.LinAlgError:
-            regularisation *= 10
-    return lambda x: scale * scipy.linalg.cho_solve(factor, scale * x, check_finite=False)
+        regularisation *= 10
+    return lambda x: scale * scipy.linalg.lapack.dpotrs(factor, scale * x, lower=1)[0]
 
 
 def _equilibrate(M: Array) -> Pair:

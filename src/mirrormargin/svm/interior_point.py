@@ -29,6 +29,7 @@ __all__ = ["RAISE", "Path", "follow_path"]
 Array = NDArray[np.float64]
 
 SEPARATE_BELOW = 1e-5  # the gap from which on w is a variable of its own, also for p <= 2
+POLISH_BELOW = 1e-5  # the gap from which on rows are pulled to where they should be
 RAISE = 1.6  # factor of the exponent on the way up
 LEAST_CURVATURE = 1e-14  # of |w|^p, as a share of the largest
 PATIENCE = 25  # iterations without progress of the gap or of mu
@@ -150,9 +151,9 @@ def _see_prediction(
     if program.cap is not None:
         return
     nothing = np.zeros_like(w)
-    for _ in range(3):
-        if not tol < bounds.gap < 1e-3:
-            return
+    before = POLISH_BELOW
+    while tol < bounds.gap < before:
+        before = 0.5 * bounds.gap
         dw, more = newton.solve(nothing, program.b - e * dl - y)
         w, dl = w + dw, dl + more
         y = constraints.apply(w)
