@@ -4,7 +4,8 @@ Normalised mirror descent from W = 0,
 
     u = to_dual(W) - lr * G / |G|_q,    W = to_primal(u),    G = grad L(W),
 
-selects one token in each sequence at every p; the direction in which W grows depends on p.
+selects one token in each sequence at every p, and the direction in which W grows is that of the
+max-margin solution at p.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     if show_progress:
         print("\r\033[K", end="", file=sys.stderr)
     divergences = [
-        [float(mm.directional_divergence(target, iterate, row.p)) for target in directions]
-        for row, iterate in zip(rows, directions, strict=True)
+        [_divergence(problem, W, row.p, target) for target in NUM_STEPS]
+        for row, W in zip(rows, directions, strict=True)
     ]
     if arguments.json:
         _print_json(arguments.seed, problem, rows, divergences, time.perf_counter() - start)
@@ -127,6 +128,15 @@ def _measure(
     )
 
 
+def _divergence(problem: AttentionProblem, W: np.ndarray, p: float, target: float) -> float:
+    """Of W, trained at p, from the max-margin solution at ``target`` of the tokens it selects."""
+    import mirrormargin as mm
+
+    selection = problem.selected_tokens(W)
+    max_margin = mm.solve_attention_svm(problem.tokens, problem.queries, selection, target)
+    return float(mm.directional_divergence(max_margin.W, W, p))
+
+
 def _print_json(
     seed: int,
     problem: AttentionProblem,
@@ -168,7 +178,7 @@ def _print_table(
             f"  {row.attention:9.6f}  {f'{row.num_optimal}/{n}':>7}  {row.small_entries:11.0%}"
             f"  {row.late_turn:9.1e}"
         )
-    print("\nDirectional divergence of W (rows) from the W trained at")
+    print("\nDirectional divergence of the trained W (rows) from the max-margin solution at")
     print("   p" + "".join(f"  {f'p = {row.p:g}':>8}" for row in rows))
     for row, line in zip(rows, divergences, strict=True):
         print(f"{row.p:4g}" + "".join(f"  {abs(value):8.4f}" for value in line))
@@ -182,4 +192,5 @@ attention    mean weight on the most attended token; optimal: how many of these 
 |W_ij| < 1%  share of entries below 1% of the largest: a smaller p tends to a sparser W
 late turn    divergence of the direction halfway from the last one: small once it has settled
 
-Zero divergence means the same direction: each p makes W grow in its own."""
+Zero divergence means the same direction. Training at p goes to the max-margin solution at p, the W
+of least lp norm that separates the selected tokens from the others: the diagonal is smallest."""

@@ -100,15 +100,16 @@ def _load(path: str) -> dict[str, np.ndarray]:
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not hasattr(file, "files"):
-                raise ProblemError(f"{path} holds a single array: save an .npz with named arrays")
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise ProblemError(f"{path} holds a single array: save an .npz with named arrays")
+        with loaded as file:
             return {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise ProblemError(f"{path} does not exist: give the path of an .npz file") from None
+    except ProblemError:
+        raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, ProblemError):
-            raise
         raise ProblemError(f"{path} cannot be read as an .npz file: {error}") from error
 
 

@@ -1,0 +1,140 @@
+"""``mirrormargin solve``: a file in, a certificate out."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+import mirrormargin as mm
+from mirrormargin.cli import main
+
+
+@pytest.fixture
+def problem():
+    return mm.synthetic.unit_sphere(seed=1)
+
+
+@pytest.fixture
+def file(problem, tmp_path):
+    """A problem file; more arrays, or other ones, by keyword."""
+
+    def write(**arrays):
+        path = tmp_path / "problem.npz"
+        base = {"tokens": problem.tokens, "queries": problem.queries}
+        merged = {**base, "selection": problem.optimal_tokens, **arrays}
+        np.savez(path, **{k: v for k, v in merged.items() if v is not None})
+        return str(path)
+
+    return write
+
+
+def report(capsys, *argv):
+    code = main(["solve", "--json", *argv])
+    return code, json.loads(capsys.readouterr().out)["solutions"]
+
+
+def test_certificate_is_printed(file, capsys):
+    assert main(["solve", file(), "--p", "1.5"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("p = 1.5: optimal (interior point")
+    values = dict(line.split()[:2] for line in lines[1:])
+    assert float(values["norm"]) == pytest.approx(4.856112942, abs=1e-7)
+    assert float(values["gap"]) <= 1e-8
+    assert float(values["margin"]) == pytest.approx(1 / 4.856112942, rel=1e-7)
+    assert set(values) >= {"primal", "dual", "stationarity", "complementarity", "support"}
+
+
+def test_json_holds_one_row_for_each_exponent(file, capsys):
+    code, rows = report(capsys, file(), "--p", "1.75", "2", "3")
+    assert code == 0
+    assert [row["p"] for row in rows] == [1.75, 2.0, 3.0]
+    assert [row["norm"] for row in rows] == pytest.approx(
+        [3.459492115, 2.660156915, 1.417868952], abs=1e-7
+    )
+
+
+def test_labels_and_head_select_the_optimal_tokens(problem, file, capsys):
+    _, by_selection = report(capsys, file())
+    path = file(selection=None, labels=problem.labels, head=problem.head)
+    _, by_head = report(capsys, path)
+    assert by_head[0]["norm"] == by_selection[0]["norm"]
+
+
+def test_solution_is_written_and_read_back(problem, file, capsys, tmp_path):
+    out = tmp_path / "solution.npz"
+    assert main(["solve", file(), "--p", "1.5", "3", "--out", str(out)]) == 0
+    arrays = np.load(out)
+    W = arrays["W_1.5"]
+    expected = mm.solve_attention_svm(problem.tokens, problem.queries, problem.optimal_tokens, 1.5)
+    np.testing.assert_array_equal(W, expected.W)
+    assert arrays["duals_3"].shape == (6, 8)
+    assert os.listdir(tmp_path).count("solution.npz") == 1
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]
+
+
+def test_a_place_that_cannot_be_written_is_a_user_error(file, capsys, tmp_path):
+    out = tmp_path / "nowhere" / "solution.npz"
+    assert main(["solve", file(), "--out", str(out)]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_soft_margin_relaxation_and_nuclear_norm_are_solved(file, capsys):
+    _, hard = report(capsys, file())
+    code, soft = report(capsys, file(), "--C", "0.1")
+    assert code == 0
+    assert soft[0]["norm"] < hard[0]["norm"]
+    code, relaxed = report(capsys, file(rhs=[1, 1, 1, 0, 0, 0]))
+    assert code == 0
+    assert relaxed[0]["norm"] < hard[0]["norm"]
+    code, nuclear = report(capsys, file(), "--nuclear")
+    assert code == 0
+    assert nuclear[0]["norm"] > hard[0]["norm"]
+
+
+def test_decoder_problem_is_recognised(file, capsys, tmp_path):
+    path = file(tokens=None, queries=None, selection=None, features=np.eye(3), labels=[1, -1, 1])
+    out = tmp_path / "v.npz"
+    assert main(["solve", path, "--out", str(out)]) == 0
+    np.testing.assert_allclose(np.load(out)["v"], [1, -1, 1], rtol=1e-7)
+
+
+def test_identical_tokens_exit_with_the_pair(problem, file, capsys):
+    path = file(tokens=problem.tokens[:, [0, 0, 1]], selection=[0] * 6)
+    assert main(["solve", path]) == 1
+    assert "sequence 0: the selected token 0 equals token 1" in capsys.readouterr().out
+    code, rows = report(capsys, path)
+    assert code == 1
+    assert rows[0]["identical"] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "argv", "message"),
+    [
+        ({"tokens": None}, [], "lacks tokens"),
+        ({"selection": None}, [], "lacks selection, or labels and head"),
+        ({"selection": [9] * 6}, [], "selection[0] is 9"),
+        ({}, ["--p", "1"], "p is 1.0"),
+        ({}, ["--tol", "0"], "tol is 0.0"),
+        ({}, ["--nuclear", "--p", "3"], "--nuclear has neither"),
+        ({"features": np.eye(2)}, ["--nuclear"], "--nuclear needs tokens"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_2(arrays, argv, message, file, capsys):
+    assert main(["solve", file(**arrays), *argv]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not a zip file", "array"])
+def test_unreadable_files_are_named(content, tmp_path, capsys):
+    path = tmp_path / "problem.npz"
+    if content == "array":
+        path = tmp_path / "problem.npy"
+        np.save(path, np.eye(2))
+    elif content is not None:
+        path.write_bytes(content)
+    assert main(["solve", str(path)]) == 2
+    assert str(path) in capsys.readouterr().err
