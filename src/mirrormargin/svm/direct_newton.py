@@ -16,7 +16,6 @@ from collections.abc import Callable
 
 import numpy as np
 import scipy.linalg
-import scipy.linalg.lapack
 from numpy.typing import NDArray
 
 from mirrormargin.svm.constraints import Constraints
@@ -29,6 +28,11 @@ Pair = tuple[Array, Array]
 DENSE_ENTRIES = 20_000_000  # the largest matrix A that is formed, 160 MB
 ACCEPTED = 1e-7  # a residual above this is not good
 REFINEMENTS = 4
+
+# LAPACK itself: the functions that wrap it take longer than a small system does.
+_factorize, _back_substitute = scipy.linalg.get_lapack_funcs(
+    ("potrf", "potrs"), dtype=np.dtype(np.float64)
+)
 
 
 class DirectNewton:
@@ -143,12 +147,11 @@ def _factor_scaled(G: Array, diagonal: Array) -> Callable[[Array], Array]:
     regularisation = 1e-15
     while True:
         G.flat[:: len(scale) + 1] = 1.0 + regularisation
-        # LAPACK itself: the wrappers around it take longer than a small system.
-        factor, failed = scipy.linalg.lapack.dpotrf(G, lower=1, clean=0)
+        factor, failed = _factorize(G, lower=1, clean=0)
         if not failed:
             break
         regularisation *= 10
-    return lambda x: scale * scipy.linalg.lapack.dpotrs(factor, scale * x, lower=1)[0]
+    return lambda x: scale * _back_substitute(factor, scale * x, lower=1)[0]
 
 
 def _equilibrate(M: Array) -> Pair:
