@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ __all__ = [
     "check_cap",
     "check_max_iter",
     "check_p",
+    "check_threads",
     "check_tol",
     "read_attention",
     "read_rhs",
@@ -80,20 +82,30 @@ def check_p(p: float) -> float:
 
 
 def check_tol(tol: float) -> None:
-    if not 0 < tol < 1:
-        raise ProblemError(f"tol is {tol}, but must be between 0 and 1: 1e-8 is the default")
+    if not (isinstance(tol, Real) and 0 < tol < 1):
+        raise ProblemError(f"tol is {tol!r}, but must be between 0 and 1: 1e-8 is the default")
 
 
-def check_max_iter(max_iter: int) -> int:
-    if isinstance(max_iter, bool) or int(max_iter) != max_iter or max_iter < 1:
+def check_max_iter(max_iter: int) -> None:
+    if not _is_count(max_iter):
         raise ProblemError(f"max_iter is {max_iter!r}: give a positive integer")
-    return int(max_iter)
+
+
+def check_threads(threads: int | None) -> None:
+    if threads is not None and not _is_count(threads):
+        raise ProblemError(f"threads is {threads!r}: give a positive integer, or None")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
 def check_cap(C: float | None) -> float | None:
-    if C is not None and not 0 < C < np.inf:
-        raise ProblemError(f"C is {C}, but must be positive and finite; None is a hard margin")
-    return None if C is None else float(C)
+    if C is None:
+        return None
+    if not (isinstance(C, Real) and 0 < C < np.inf):
+        raise ProblemError(f"C is {C!r}, but must be positive and finite; None is a hard margin")
+    return float(C)
 
 
 def read_rhs(rhs: Any, n: int) -> Array:

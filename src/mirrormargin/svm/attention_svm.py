@@ -9,6 +9,7 @@ margin C, ``min (1/p) |W|_p^p + C sum xi`` with ``>= 1 - xi``.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from mirrormargin.svm.arguments import (
     check_cap,
     check_max_iter,
     check_p,
+    check_threads,
     check_tol,
     read_attention,
     read_rhs,
@@ -55,12 +57,16 @@ class AttentionSVM(MaxMarginSolution):
     any sign). Without a solution W is nan, margin is 0 and ``duals`` are the certificate's.
 
     Attributes:
-        W: The matrix, shape (d, d).
         selection: The selection as given, integers (n,) or booleans (n, T).
     """
 
-    W: Array
     selection: NDArray[Any]
+
+    @property
+    def W(self) -> Array:
+        """The matrix, shape (d, d)."""
+        d = math.isqrt(self.w.size)
+        return self.w.reshape(d, d)
 
     @property
     def shortfalls(self) -> Array:
@@ -115,9 +121,11 @@ def solve_attention_svm(
         True
     """
     X, z, chosen = read_attention(tokens, queries, selection)
-    n, T, d = X.shape
+    n, T, _ = X.shape
     program = build_program(X, z, chosen, check_p(p), read_rhs(rhs, n), check_cap(C))
     check_tol(tol)
+    check_max_iter(max_iter)
+    check_threads(threads)
     start = None
     if warm_start is not None:
         start = read_start(warm_start, (n, T))[np.arange(T) != reference_tokens(chosen)[:, None]]
@@ -129,8 +137,8 @@ def solve_attention_svm(
     else:
         with limit_threads(threads):
             small = to_small_matrix(program)
-            outcome = solve_program(small, tol, check_max_iter(max_iter), start)
-    solution = _record(program, outcome, tol, chosen, (n, T, d), identical)
+            outcome = solve_program(small, tol, max_iter, start)
+    solution = _record(program, outcome, tol, chosen, T, identical)
     if raise_on_failure:
         solution.check()
     return solution
@@ -197,11 +205,10 @@ def _record(
     outcome: Outcome,
     tol: float,
     chosen: NDArray[Any],
-    shape: tuple[int, int, int],
+    T: int,
     identical: tuple[int, int, int, int] | None,
 ) -> AttentionSVM:
-    _, T, d = shape
     fields = describe(program, outcome, tol, lambda rows: scatter(rows, chosen, T))
     if identical is not None:
         fields["certificate"] = replace(fields["certificate"], identical=identical[:3])
-    return AttentionSVM(W=fields["w"].reshape(d, d), selection=chosen, **fields)
+    return AttentionSVM(selection=chosen, **fields)

@@ -60,6 +60,12 @@ class Constraints(ABC):
         """The same rows in float32."""
         return self._to_single()
 
+    @cached_property
+    def row_sizes(self) -> Array:
+        """Euclidean norms of the rows, 1 for a row of zeros."""
+        norms = self.row_norms(2.0)
+        return np.where(norms > 0, norms, 1.0)
+
     @abstractmethod
     def _to_matrix(self) -> Array: ...
 

@@ -13,7 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.attention.arrays import check_finite, check_shape, read_array
 from mirrormargin.errors import ProblemError
-from mirrormargin.svm.arguments import check_cap, check_max_iter, check_p, check_tol, read_start
+from mirrormargin.svm.arguments import (
+    check_cap,
+    check_max_iter,
+    check_p,
+    check_threads,
+    check_tol,
+    read_start,
+)
 from mirrormargin.svm.constraints import MatrixConstraints
 from mirrormargin.svm.program import Program
 from mirrormargin.svm.solution import MaxMarginSolution, describe
@@ -85,6 +92,8 @@ def solve_decoder_svm(
     if wrong.size:
         raise ProblemError(f"labels must be +1 or -1, but labels[{wrong[0]}] is {y[wrong[0]]:g}")
     check_tol(tol)
+    check_max_iter(max_iter)
+    check_threads(threads)
     start = None if warm_start is None else read_start(warm_start, (len(x),))
     ones, none = np.ones(len(x)), np.zeros(len(x), bool)
     program = Program(MatrixConstraints(x * y[:, None]), check_p(p), ones, none, check_cap(C))
@@ -95,7 +104,7 @@ def solve_decoder_svm(
         outcome = Outcome(Status.INFEASIBLE, 0, "comparison with zero", np.inf, farkas=lam)
     else:
         with limit_threads(threads):
-            outcome = solve_program(program, tol, check_max_iter(max_iter), start)
+            outcome = solve_program(program, tol, max_iter, start)
     solution = DecoderSVM(**describe(program, outcome, tol, np.copy))
     if raise_on_failure:
         solution.check()

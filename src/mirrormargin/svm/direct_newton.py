@@ -65,14 +65,16 @@ class DirectNewton:
         """(dw, dl), refined, and whether their residual is small."""
         dw, dl = self._precondition(f, g)
         best, least = (dw, dl), np.inf
-        size_f, size_g = np.abs(f).max(), max(np.abs(g).max(), 1e-300)
+        # Rows of many sizes have slacks of many sizes: each counts in units of its own.
+        units = self.constraints.row_sizes
+        size_f, size_g = np.abs(f).max(), max(np.abs(g / units).max(), 1e-300)
         for _ in range(REFINEMENTS + 1):
             hdw = self.h * dw
             rest_f = f - hdw + self.k * self.constraints.adjoint(dl)
             rest_g = g - self.constraints.apply(dw) - self.e * dl
             residual = max(
                 np.abs(rest_f).max() / max(size_f, np.abs(hdw).max(), 1e-300),
-                np.abs(rest_g).max() / size_g,
+                np.abs(rest_g / units).max() / size_g,
             )
             if not residual < least:
                 break

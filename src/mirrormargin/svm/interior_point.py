@@ -28,12 +28,13 @@ __all__ = ["RAISE", "Path", "follow_path"]
 
 Array = NDArray[np.float64]
 
+EPS = float(np.finfo(np.float64).eps)
 SEPARATE_BELOW = 1e-5  # the gap from which on w is a variable of its own, also for p <= 2
 POLISH_BELOW = 1e-5  # the gap from which on rows are pulled to where they should be
 RAISE = 1.6  # factor of the exponent on the way up
 LEAST_CURVATURE = 1e-14  # of |w|^p, as a share of the largest
 PATIENCE = 25  # iterations without progress of the gap or of mu
-RECENTRE_BELOW = 0.1  # after a shorter step the slacks start anew from the multipliers
+RECENTRE_BELOW = 0.1  # after a shorter step slacks and multipliers are made to fit again
 
 
 @dataclass
@@ -59,7 +60,7 @@ class _Link(Protocol):
     def search(
         self, dw: Array, step: RowStep, mu: float, primal: float, dual: float
     ) -> tuple[float, float]: ...
-    def move(self, dw: Array, primal: float, dual: float, gap: float) -> None: ...
+    def move(self, dw: Array, primal: float, dual: float, bounds: Bounds) -> None: ...
 
 
 def follow_path(
@@ -68,6 +69,8 @@ def follow_path(
     max_iter: int,
     start: tuple[Array | None, Array],
     watch: Callable[[Bounds, int, Array], bool] | None = None,
+    *,
+    warm: bool = False,
 ) -> Path:
     """Follow the central path until the gap is at most ``tol``.
 
@@ -78,10 +81,11 @@ def follow_path(
         start: (w, lam): multipliers of which those of inequalities are positive, and for p > 2 a
             point w with ``A w > 0`` on the rows with b = 1.
         watch: Called with bounds, iteration and lam before each step; True ends the path.
+        warm: Whether the start is near the solution (p > 2).
     """
     constraints = program.constraints
     bounds = Bounds(program)
-    link = _FromDual(program, start) if program.p <= 2 else _FromPrimal(program, start)
+    link = _FromDual(program, start) if program.p <= 2 else _FromPrimal(program, start, warm)
     rows = link.rows
     newton = NewtonSystem(constraints, program.p)
     least_gap, least_mu, since = np.inf, np.inf, 0
@@ -119,15 +123,19 @@ def follow_path(
                 0.1 * needed,
             ),
         )
-        correction = step
+        correction: RowStep | None = step
         dw, dl = newton.solve(f, rows.target(target, correction) - excess)
         step = rows.step(dl, target, correction)
-        if not link.is_descent(dw, step, target):
+        while not link.is_descent(dw, step, target):
+            # Without the correction it would be one in exact arithmetic.
+            if correction is None and not newton.try_harder():
+                break
+            correction = None
             dw, dl = newton.solve(f, rows.target(target, None) - excess)
             step = rows.step(dl, target, None)
         primal, dual = link.search(dw, step, target, *rows.longest(step))
         rows.move(step, primal, dual)
-        link.move(dw, primal, dual, bounds.gap)
+        link.move(dw, primal, dual, bounds)
     raise AssertionError("unreachable")
 
 
@@ -224,13 +232,15 @@ class _FromDual:
         self.recentre = mu if shorter < RECENTRE_BELOW else None
         return (primal if shorter == dual else min(primal, shorter)), shorter
 
-    def move(self, dw: Array, primal: float, dual: float, gap: float) -> None:
+    def move(self, dw: Array, primal: float, dual: float, bounds: Bounds) -> None:
         constraints = self.program.constraints
         self.lam = self.rows.lam
         self.u = constraints.adjoint(self.lam)
         if self.recentre is not None:
             self.rows.recentre_slacks(self.recentre)
-        if self.separate or gap < SEPARATE_BELOW:
+        # A small margin cancels digits twice, in A' lam and in A w.
+        noise = self.program.q * EPS * bounds.lower**2
+        if self.separate or bounds.gap < max(SEPARATE_BELOW, 100 * noise):
             self.separate = True
             self.image = self._map()
             self.w = self.w + primal * dw
@@ -245,16 +255,17 @@ class _FromDual:
 class _FromPrimal:
     """p > 2: ``u = sign(w) |w|^(p-1)``; the exponent rises from near 2 to p."""
 
-    def __init__(self, program: Program, start: tuple[Array | None, Array]) -> None:
+    def __init__(self, program: Program, start: tuple[Array | None, Array], warm: bool) -> None:
         w, lam = start
         assert w is not None
         self.program = program
-        self.exponent = min(program.p, 2 * RAISE)
+        self.recentre: float | None = None
+        self.exponent = program.p if warm else min(program.p, 2 * RAISE)
         constraints, b = program.constraints, program.b
         y = constraints.apply(w)
         if program.cap is None:
             # All slacks positive, and none of them small.
-            grow = 1.2 / float(y[b == 1].min())
+            grow = (1.02 if warm else 1.2) / float(y[b == 1].min())
             w, y = w * grow, y * grow
         self.w, self.y = w, y
         free = program.equality
@@ -292,11 +303,14 @@ class _FromPrimal:
     ) -> tuple[float, float]:
         size = abs(float(self.image @ dw))
         shorter = _search(lambda length: self._slope(dw, step, mu, length), primal, size)
+        self.recentre = mu if shorter < RECENTRE_BELOW else None
         return shorter, dual
 
-    def move(self, dw: Array, primal: float, dual: float, gap: float) -> None:
+    def move(self, dw: Array, primal: float, dual: float, bounds: Bounds) -> None:
         constraints = self.program.constraints
         self.w = self.w + primal * dw
+        if self.recentre is not None:
+            self.rows.recentre_multipliers(self.recentre)
         if self.exponent < self.program.p and min(primal, dual) > 0.3:
             self._raise_exponent()
         self.y = constraints.apply(self.w)

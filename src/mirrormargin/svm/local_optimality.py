@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mirrormargin.attention import AttentionProblem
+from mirrormargin.errors import ProblemError
 from mirrormargin.svm.attention_svm import AttentionSVM, solve_attention_svm
 from mirrormargin.svm.solver import Status
 
@@ -48,13 +49,20 @@ def is_locally_optimal(
         >>> is_locally_optimal(problem, problem.optimal_tokens, p=1.75)
         True
     """
+    chosen = np.asarray(selection)
+    if chosen.dtype.kind == "b":
+        raise ProblemError(
+            "selection holds booleans, but local optimality is about one token in each sequence:"
+            " give its index, integers (n,)"
+        )
     if solution is None:
         solution = solve_attention_svm(
             problem.tokens, problem.queries, selection, p, raise_on_failure=False
         )
+    elif not np.array_equal(chosen, solution.selection):
+        raise ProblemError("solution was found for another selection: solve for this one")
     if solution.status is Status.INFEASIBLE:
         return False
     solution.check()
-    chosen = np.asarray(solution.selection)
     best = problem.scores[np.arange(problem.num_sequences), chosen]
     return not bool((solution.support & (problem.scores >= best[:, None])).any())

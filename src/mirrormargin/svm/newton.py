@@ -79,7 +79,7 @@ class NewtonSystem:
             if self._way is None:
                 self._way = self._build()
             dw, dl, good = self._way.solve(f, g)
-            if good or not self._try_harder():
+            if good or not self.try_harder():
                 return dw, dl
 
     def _build(self) -> _Way:
@@ -95,7 +95,8 @@ class NewtonSystem:
         double = self.effort is Effort.DOUBLE_GRADIENTS
         return KrylovNewton(*coefficients, tol, double=double, impatient=self._can_factor)
 
-    def _try_harder(self) -> bool:
+    def try_harder(self) -> bool:
+        """Go on to the next way; False if there is none."""
         if self.effort < Effort.CHOLESKY and self._can_factor:
             self.effort = Effort.CHOLESKY
         elif self.effort is Effort.SINGLE_GRADIENTS:

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.attention.arrays import read_numbers
 from mirrormargin.errors import ProblemError
-from mirrormargin.svm.arguments import check_max_iter, check_tol, read_attention
+from mirrormargin.svm.arguments import check_max_iter, check_threads, check_tol, read_attention
 from mirrormargin.svm.attention_svm import (
     MAX_ITER,
     build_program,
@@ -141,7 +141,8 @@ def solve_nuclear_svm(
     X, z, chosen = read_attention(tokens, queries, selection)
     program = build_program(X, z, chosen, 2.0, np.ones(len(X)))
     check_tol(tol)
-    max_iter = check_max_iter(max_iter)
+    check_max_iter(max_iter)
+    check_threads(threads)
     identical = find_identical(X, chosen, program)
     if identical is not None:
         lam = np.zeros(program.constraints.num_rows)

@@ -100,7 +100,7 @@ class Bounds:
             upper, scale = (norm / least, 1 / least) if least > 0 else (np.inf, 1.0)
         else:
             shortfall = np.maximum(program.b - y, 0.0)[~program.equality].sum()
-            upper, scale = norm**program.p / program.p + program.cap * shortfall, 1.0
+            upper, scale = np.power(norm, program.p) / program.p + program.cap * shortfall, 1.0
         if upper < self.upper:
             self.upper, self.w = float(upper), w * scale
 
@@ -114,7 +114,7 @@ class Bounds:
         if program.cap is None:
             lower = total / norm if norm > 0 else np.inf
         else:
-            lower = total - norm**program.q / program.q
+            lower = total - np.power(norm, program.q) / program.q
         if lower > self.lower:
             self.lower, self.lam = float(lower), lam.copy()
 

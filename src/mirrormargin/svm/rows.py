@@ -24,6 +24,7 @@ Array = NDArray[np.float64]
 
 TO_THE_BOUNDARY = 0.995
 LEAST_SLACK = 0.3  # at the start
+EQUALITY = 1e-6  # e of an equality, as a share of the smallest e of an inequality
 
 
 @dataclass(frozen=True)
@@ -68,14 +69,14 @@ class Rows:
         return excess
 
     def diagonal(self) -> Array:
-        """e; an equality counts as a very active inequality, whose e is all but zero."""
+        """e; an equality counts as an inequality so active that its e is all but zero."""
         lam = self.lam[self.inequality]
         e = self.s / lam
         if self.cap is not None:
             e = e + self.xi / (self.cap - lam)
         if isinstance(self.inequality, slice):
             return e
-        full = np.full(len(self.lam), 0.1 * e.min())
+        full = np.full(len(self.lam), EQUALITY * e.min())
         full[self.inequality] = e
         return full
 
@@ -131,6 +132,12 @@ class Rows:
         self.s = mu / lam
         if self.cap is not None:
             self.xi = mu / (self.cap - lam)
+
+    def recentre_multipliers(self, mu: float) -> None:
+        """The same from the slacks, of a hard margin."""
+        if self.cap is None:
+            self.lam = self.lam.copy()
+            self.lam[self.inequality] = mu / self.s
 
     def dual_barrier_slope(self, step: RowStep, length: float) -> float:
         """Derivative of ``-sum log lam - sum log(C - lam)`` after a step, inf outside."""

@@ -113,7 +113,8 @@ class CertifiedSolution(ABC):
         tol = self.tol if tol is None else tol
         r = self.residuals()
         feasible = r.primal <= FEASIBILITY + r.rounding and r.dual == 0.0
-        return bool(feasible and r.gap + r.rounding <= tol)
+        # The gap is blind to the size of w, complementarity is not.
+        return bool(feasible and max(r.gap, r.complementarity) + r.rounding <= tol)
 
     def check(self) -> None:
         """Raise the error that fits, unless the solution is certified.
@@ -202,7 +203,7 @@ class MaxMarginSolution(CertifiedSolution):
             stationarity=lp_norm(mismatch, program.q) / lp_norm(gradient, program.q),
             complementarity=float(np.where(free, 0.0, products).sum()) / total,
             gap=measure_gap(program, w, lam),
-            rounding=rounding(program, w),
+            rounding=rounding(program, w, lam),
         )
 
 

@@ -2,21 +2,24 @@ r"""From a program to a certified answer: scaling, starting points, separability
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrormargin.errors import ProblemError
 from mirrormargin.svm.certificate import INFEASIBLE_BELOW, cancellation, polish_cancellation
 from mirrormargin.svm.interior_point import RAISE, Path, follow_path
-from mirrormargin.svm.program import Bounds, Program, lp_norm
+from mirrormargin.svm.program import Bounds, Program, lp_norm, signed_power
 
 __all__ = ["Outcome", "Status", "measure_gap", "rounding", "solve_program"]
 
 Array = NDArray[np.float64]
 
 SEPARABLE = 0.3  # the gap at which a path that only asks for separability may end
+TINY_MARGIN = 1e-6  # below this share of the rows a margin that was not found is called tiny
 
 
 class Status(str, Enum):
@@ -56,72 +59,154 @@ def solve_program(program: Program, tol: float, max_iter: int, start: Array | No
         tol: Largest gap of an optimal solution.
         max_iter: Bound on the Newton steps.
         start: Multipliers to start from, None for the default.
+
+    Raises:
+        ProblemError: (a ValueError) If ``|w|^p`` leaves the range of floating point.
     """
-    row_norms = program.constraints.row_norms(2.0)
-    scale = float(row_norms[row_norms > 0].mean())
     with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
-        return _solve_scaled(program, scale, row_norms / scale, tol, max_iter, start)
+        outcome = _Solve(program, tol, max_iter).run(0.5 * tol, start)
+        if outcome.status is Status.CANNOT_CERTIFY and outcome.gap <= tol:
+            # Rounding takes more than its half of tol: leave it more.
+            outcome = _Solve(program, tol, max_iter).run(0.01 * tol, start)
+        return outcome
 
 
-def _solve_scaled(
-    program: Program,
-    scale: float,
-    row_norms: Array,
-    tol: float,
-    max_iter: int,
-    start: Array | None,
-) -> Outcome:
-    scaled = _divide(program, scale)
-    lam = 1 / np.maximum(row_norms, 1e-9)
-    if start is not None:
-        lam = np.maximum(start, 1e-3 * start.max())
-    lam[program.equality] = 0.0
-    separability = _Separability(scaled)
-    inner = 0.5 * tol
-    if program.p <= 2:
-        path = follow_path(scaled, inner, max_iter, (None, lam), separability.watch)
-        iterations = path.iterations
-        if program.p < 2 and not (path.stopped or path.bounds.gap <= inner):
-            path, iterations = _lower_exponent(scaled, inner, max_iter, lam, iterations)
-    else:
-        first = follow_path(
-            scaled.at(2.0), min(SEPARABLE, 1.0), max_iter, (None, lam), separability.watch
+class _Solve:
+    """One solve: the program with rows of mean norm one, and the Newton steps so far."""
+
+    def __init__(self, program: Program, tol: float, max_iter: int) -> None:
+        self.program, self.tol, self.max_iter = program, tol, max_iter
+        row_norms = program.constraints.row_norms(2.0)
+        self.scale = float(row_norms[row_norms > 0].mean())
+        self.scaled = _divide(program, self.scale)
+        self.lam = 1 / np.maximum(row_norms / self.scale, 1e-9)
+        self.lam[program.equality] = 0.0
+        self.iterations = 0
+        self.separability = _Separability(self.scaled, self.lam)
+
+    def run(self, target: float, start: Array | None) -> Outcome:
+        """Follow paths until one has a gap of at most ``target``."""
+        path = None if start is None else self._start_warm(target, start)
+        if path is None or not path.bounds.gap <= target:
+            path = self._start_cold(target)
+        return self._conclude(path)
+
+    def _start_warm(self, target: float, start: Array) -> Path | None:
+        """From other multipliers and the w that belongs to them, if that separates."""
+        scaled, q = self.scaled, self.scaled.q
+        free = scaled.equality
+        lam = start * (1.0 if scaled.cap is None else np.power(self.scale, scaled.p))
+        u = scaled.constraints.adjoint(lam)
+        if scaled.cap is None:
+            # The size of a hard margin's multipliers is free: w is then about one.
+            lam, u = lam / lp_norm(u, q), u / lp_norm(u, q)
+        w = signed_power(u, q - 1)
+        y = scaled.constraints.apply(w)
+        bounds = Bounds(scaled)
+        bounds.see_dual(lam, u)
+        bounds.see_primal(w, y)
+        if bounds.gap <= target:
+            return Path(bounds, 0, "warm start", lam)
+        lam = np.where(free, lam, np.maximum(lam, 1e-3 * lam[~free].max()))
+        if scaled.cap is not None:
+            lam = np.where(free, lam, np.minimum(lam, 0.99 * scaled.cap))
+        if scaled.p <= 2:
+            return self._follow(scaled, target, (None, lam), self.separability.watch)
+        if y[scaled.b == 1].min() > 0:
+            return self._follow(scaled, target, (w, lam), warm=True)
+        return None
+
+    def _start_cold(self, target: float) -> Path:
+        if self.program.p > 2:
+            return self._raise_exponent(target)
+        path = self._follow(self.scaled, target, (None, self.lam), self.separability.watch)
+        if self.program.p == 2 or path.stopped or path.bounds.gap <= target:
+            return path
+        return self._lower_exponent(target)
+
+    def _raise_exponent(self, target: float) -> Path:
+        """Above 2: first a w that separates, at p = 2."""
+        first = self._follow(
+            self.scaled.at(2.0), SEPARABLE, (None, self.lam), self.separability.watch
         )
-        path, iterations = first, first.iterations
-        if first.bounds.w is not None and first.bounds.lam is not None:
-            # Entries of about one: |w|^20 then stays in range.
-            largest = float(np.abs(first.bounds.w).max())
-            scale, scaled = scale / largest, _divide(scaled, 1 / largest)
-            path = follow_path(
-                scaled,
-                inner,
-                max_iter - iterations,
-                (first.bounds.w / largest, first.bounds.lam),
+        w, lam = first.bounds.w, first.bounds.lam
+        if w is None or lam is None:
+            return first
+        # Entries of about one: |w|^20 then stays in range.
+        largest = float(np.abs(w).max())
+        self.scale, self.scaled = self.scale / largest, _divide(self.scaled, 1 / largest)
+        return self._follow(self.scaled, target, (w / largest, lam))
+
+    def _lower_exponent(self, target: float) -> Path:
+        """The longer way for p near 1: from 2 down, each path starting where the last one was."""
+        power, lam = 1 / RAISE, self.lam  # power is q - 1, which is 1 at p = 2
+        while True:
+            last = power * RAISE >= self.program.q - 1
+            power = self.program.q - 1 if last else power * RAISE
+            step = self.scaled if last else self.scaled.at(1 + 1 / power)
+            path = self._follow(step, target if last else SEPARABLE, (None, lam))
+            lam = path.lam
+            if last:
+                return path
+
+    def _follow(
+        self,
+        program: Program,
+        target: float,
+        start: tuple[Array | None, Array],
+        watch: Callable[[Bounds, int, Array], bool] | None = None,
+        *,
+        warm: bool = False,
+    ) -> Path:
+        left = max(self.max_iter - self.iterations, 1)
+        path = follow_path(program, target, left, start, watch, warm=warm)
+        self.iterations += path.iterations
+        return path
+
+    def _conclude(self, path: Path) -> Outcome:
+        """Undo the scaling, and measure with the original rows."""
+        program, bounds, method = self.program, path.bounds, path.method
+        iterations = self.iterations + self.separability.iterations
+        farkas = self.separability.farkas
+        if farkas is not None:
+            return Outcome(Status.INFEASIBLE, iterations, method, np.inf, farkas=farkas)
+        lam = bounds.lam if bounds.lam is not None else path.lam
+        if bounds.w is None:
+            unit = lam / float(program.b @ lam)
+            status = _judge(cancellation(program, unit))
+            return Outcome(status, iterations, method, np.inf, farkas=unit)
+        w = bounds.w / self.scale
+        if program.cap is None:
+            w = w / float(program.constraints.apply(w)[program.b == 1].min())
+            lam = lam * (np.power(lp_norm(w, program.p), program.p) / float(program.b @ lam))
+        else:
+            lam = lam / np.power(self.scale, program.p)
+            lam = np.where(program.equality, lam, np.minimum(lam, program.cap))
+        if not (np.isfinite(lam).all() and lam.any()):
+            raise ProblemError(
+                f"|w|^p leaves floating point, with |w| = {lp_norm(w, program.p):.1e} and"
+                f" p = {program.p:g}: divide the tokens or queries by about {self.scale:.0e}"
             )
-            iterations += path.iterations
-    iterations += separability.iterations
-    return _conclude(program, scale, tol, max_iter, path, iterations, separability.farkas)
-
-
-def _lower_exponent(
-    program: Program, tol: float, max_iter: int, lam: Array, iterations: int
-) -> tuple[Path, int]:
-    """The longer way for p near 1: from p = 2 down, each path starting where the last one was."""
-    power = 1 / RAISE  # q - 1, which is 1 at p = 2
-    while True:
-        last = power * RAISE >= program.q - 1
-        power = program.q - 1 if last else power * RAISE
-        step = program if last else program.at(1 + 1 / power)
-        path = follow_path(step, tol if last else SEPARABLE, max_iter, (None, lam))
-        iterations += path.iterations
-        lam = path.lam
-        if last:
-            return path, iterations
+        gap = measure_gap(program, w, lam)
+        if gap + rounding(program, w, lam) <= self.tol:
+            status = Status.OPTIMAL
+        elif iterations >= self.max_iter:
+            status = Status.MAX_ITERATIONS
+        else:
+            status = Status.CANNOT_CERTIFY
+        return Outcome(status, iterations, method, gap, w, lam)
 
 
 def _divide(program: Program, scale: float) -> Program:
-    cap = None if program.cap is None else program.cap * scale**program.p
+    cap = None if program.cap is None else float(program.cap * np.power(scale, program.p))
     return replace(program, constraints=program.constraints.divided(scale), cap=cap)
+
+
+def _judge(bound: float) -> Status:
+    """What a bound on the margin says, where no w was found."""
+    if bound <= INFEASIBLE_BELOW:
+        return Status.INFEASIBLE
+    return Status.MARGIN_BELOW if bound < TINY_MARGIN else Status.MAX_ITERATIONS
 
 
 class _Separability:
@@ -130,8 +215,8 @@ class _Separability:
     Whether the rows can be separated does not depend on p, and p = 2 is where that shows best.
     """
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, lam: Array) -> None:
+        self.program, self.lam = program, lam
         self.farkas: Array | None = None
         self.iterations = 0
         self._next_try = 1e4
@@ -141,60 +226,20 @@ class _Separability:
         if self.program.cap is not None or np.isfinite(bounds.upper):
             return False
         if bounds.program.p < 2:
-            return self._ask_p2(bounds, iteration, lam)
+            return self._ask_p2(bounds, iteration)
         if bounds.lower < self._next_try and iteration % 20 != 19:
             return False
         self._next_try = max(1e3 * self._next_try, bounds.lower)
         self.farkas = polish_cancellation(self.program, lam)
         return self.farkas is not None
 
-    def _ask_p2(self, bounds: Bounds, iteration: int, lam: Array) -> bool:
+    def _ask_p2(self, bounds: Bounds, iteration: int) -> bool:
         if self._asked or (bounds.lower < 1e4 and iteration < 15):
             return False
         self._asked = True
-        row_norms = self.program.constraints.row_norms(2.0)
-        lam = 1 / np.maximum(row_norms, 1e-9)
-        lam[self.program.equality] = 0.0
-        path = follow_path(self.program.at(2.0), SEPARABLE, 100, (None, lam), self.watch)
+        path = follow_path(self.program.at(2.0), SEPARABLE, 100, (None, self.lam), self.watch)
         self.iterations = path.iterations
         return path.stopped
-
-
-def _conclude(
-    program: Program,
-    scale: float,
-    tol: float,
-    max_iter: int,
-    path: Path,
-    iterations: int,
-    farkas: Array | None,
-) -> Outcome:
-    """Undo the scaling, and measure with the original rows."""
-    bounds, method = path.bounds, path.method
-    if farkas is not None:
-        return Outcome(Status.INFEASIBLE, iterations, method, np.inf, farkas=farkas)
-    lam = bounds.lam if bounds.lam is not None else path.lam
-    if bounds.w is None:
-        unit = lam / float(program.b @ lam)
-        bound = cancellation(program, unit)
-        status = Status.INFEASIBLE if bound <= INFEASIBLE_BELOW else Status.MAX_ITERATIONS
-        if INFEASIBLE_BELOW < bound < 1e-6:
-            status = Status.MARGIN_BELOW
-        return Outcome(status, iterations, method, np.inf, farkas=unit)
-    w = bounds.w / scale
-    if program.cap is None:
-        w = w / float(program.constraints.apply(w)[program.b == 1].min())
-        lam = lam * (lp_norm(w, program.p) ** program.p / float(program.b @ lam))
-    else:
-        lam = lam / scale**program.p
-    gap = measure_gap(program, w, lam)
-    if gap + rounding(program, w) <= tol:
-        status = Status.OPTIMAL
-    elif iterations >= max_iter:
-        status = Status.MAX_ITERATIONS
-    else:
-        status = Status.CANNOT_CERTIFY
-    return Outcome(status, iterations, method, gap, w, lam)
 
 
 def measure_gap(program: Program, w: Array, lam: Array) -> float:
@@ -205,7 +250,21 @@ def measure_gap(program: Program, w: Array, lam: Array) -> float:
     return bounds.gap
 
 
-def rounding(program: Program, w: Array) -> float:
-    """What rounding may hide of the gap: eps times the largest ``|a_k|_q |w|_p``."""
-    largest = float(program.constraints.row_norms(program.q).max())
-    return float(np.finfo(np.float64).eps) * largest * lp_norm(w, program.p)
+def rounding(program: Program, w: Array, lam: Array) -> float:
+    """What rounding may hide of the gap.
+
+    A row is known to ``eps |a_k|_q |w|_p``, which matters where it is as near to its right-hand
+    side (or where it falls short, with a soft margin), and ``|A' lam|_q`` to
+    ``eps sum_k |lam_k| |a_k|_q``; eps is twice the machine's.
+    """
+    eps = 2 * float(np.finfo(np.float64).eps)
+    norm = lp_norm(w, program.p)
+    norms = program.constraints.row_norms(program.q)
+    weighted = eps * float(np.abs(lam) @ norms)
+    if program.cap is not None:
+        bounds = Bounds(program)
+        bounds.see_primal(w, program.constraints.apply(w))
+        return weighted * norm / bounds.upper if bounds.upper > 0 else 0.0
+    slack = program.constraints.apply(w) - program.b
+    unsure = float((eps * norm * norms - slack)[program.b == 1].max())
+    return max(unsure, 0.0) + weighted / lp_norm(program.constraints.adjoint(lam), program.q)
