@@ -100,7 +100,7 @@ def solve_attention_svm(
         tol: Largest relative gap between the norm of W and the proven lower bound.
         rhs: 0 or 1 for each sequence, shape (n,): 0 asks only that no other token leads.
         C: Price of falling short by one, for a soft margin; None for a hard one.
-        warm_start: A solution of a similar problem, or its duals (n, T).
+        warm_start: A solution of a similar problem, or its duals (n, T); a help up to p = 5.
         max_iter: Bound on the Newton steps.
         threads: Cores for the linear algebra; None leaves them as they are. The same number gives
             the same bits.

@@ -65,7 +65,7 @@ def solve_decoder_svm(
         p: Exponent of the norm, ``1 < p``.
         tol: Largest relative gap between the norm of v and the proven lower bound.
         C: Price of falling short by one, for a soft margin; None for a hard one.
-        warm_start: A solution of a similar problem, or its duals (n,).
+        warm_start: A solution of a similar problem, or its duals (n,); a help up to p = 5.
         max_iter: Bound on the Newton steps.
         threads: Cores for the linear algebra; None leaves them as they are.
         raise_on_failure: Whether to raise when there is no certified solution.

@@ -328,9 +328,12 @@ class _FromPrimal:
 def _search(slope: Callable[[float], float], longest: float, size: float) -> float:
     """A length near the minimum of a convex function along a line, from its derivative.
 
-    Where the derivative is what rounding leaves of terms of ``size``, the longest step is taken.
+    The longest step is taken where the derivative is what rounding leaves of terms of ``size``, and
+    where the function does not fall at all: then the step is there to meet the rows.
     """
     start = slope(0.0)
+    if start >= 0:
+        return longest
     accepted = max(0.3 * abs(start), 1e-11 * size)
     if slope(longest) <= accepted:
         return longest

@@ -19,6 +19,7 @@ __all__ = ["Outcome", "Status", "measure_gap", "rounding", "solve_program"]
 Array = NDArray[np.float64]
 
 SEPARABLE = 0.3  # the gap at which a path that only asks for separability may end
+WARM_UP_TO = 5.0  # a higher p is raised from 2: near the solution |w|^p is too steep
 TINY_MARGIN = 1e-6  # below this share of the rows a margin that was not found is called tiny
 
 
@@ -112,7 +113,7 @@ class _Solve:
             lam = np.where(free, lam, np.minimum(lam, 0.99 * scaled.cap))
         if scaled.p <= 2:
             return self._follow(scaled, target, (None, lam), self.separability.watch)
-        if y[scaled.b == 1].min() > 0:
+        if scaled.p <= WARM_UP_TO and y[scaled.b == 1].min() > 0:
             return self._follow(scaled, target, (w, lam), warm=True)
         return None
 
