@@ -63,7 +63,7 @@ class AttentionSVM(MaxMarginSolution):
     selection: NDArray[Any]
 
     @property
-    def W(self) -> Array:
+    def W(self) -> Array:  # noqa: N802 (the name of the papers)
         """The matrix, shape (d, d)."""
         d = math.isqrt(self.w.size)
         return self.w.reshape(d, d)

@@ -1,0 +1,249 @@
+r"""Many small attention SVMs through the compiled kernel, over threads, and measured afterwards.
+
+A job is a problem, a selection and an exponent. What the kernel offers for it counts only if
+
+    |w|_p / min_k <w, a_k>  <=  (1 + tol) sum lam / |A' lam|_q
+
+with the original tokens, computed here in NumPy and not by the kernel.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrormargin.svm import batch_linear as at
+from mirrormargin.svm.batch_kernel import FIRST_EXPONENT, load_kernel
+from mirrormargin.svm.batch_linear import Work, allocate
+from mirrormargin.svm.solver import SEPARABLE
+
+__all__ = ["Jobs", "Offers", "fits_kernel", "solve_jobs"]
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.intp]
+
+MAX_ROWS = 400
+MAX_ENTRIES = 400_000  # of A; beyond, BLAS is faster than the kernel's loops
+EPS = float(np.finfo(np.float64).eps)
+BLOCK = 4_000_000  # entries of the tokens of the jobs done at a time, to bound the memory
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """What to solve, J jobs on problems of one shape.
+
+    Attributes:
+        tokens: (P, n, T, d).
+        queries: (P, n, d).
+        problem: (J,), which problem.
+        chosen: (J, n), the selected tokens.
+        p: (J,), the exponents.
+    """
+
+    tokens: Array
+    queries: Array
+    problem: Integers
+    chosen: Integers
+    p: Array
+
+    def __len__(self) -> int:
+        return len(self.problem)
+
+    def __getitem__(self, part: slice) -> Jobs:
+        return Jobs(self.tokens, self.queries, self.problem[part], self.chosen[part], self.p[part])
+
+
+@dataclass(frozen=True)
+class Offers:
+    """What the kernel found, scaled to ``min_k <w, a_k> = 1`` and ``psi_p'(w) = A' lam``.
+
+    Attributes:
+        W: (J, d, d).
+        lam: (J, n, T - 1), without the selected tokens.
+        slack: (J, n, T - 1), ``<w, a_k> - 1``.
+        norm: (J,), of W.
+        gap: (J,); nan where the kernel found nothing.
+        rounding: (J,), what floating point may hide of the gap.
+        steps: (J,), Newton steps.
+    """
+
+    W: Array
+    lam: Array
+    slack: Array
+    norm: Array
+    gap: Array
+    rounding: Array
+    steps: Integers
+
+
+def fits_kernel(n: int, T: int, d: int) -> bool:
+    """Whether problems of this shape are small enough for the kernel."""
+    m = n * (T - 1)
+    return m <= MAX_ROWS and m * d * d <= MAX_ENTRIES
+
+
+def other_tokens(chosen: Integers, T: int) -> Integers:
+    """The indices of all tokens but the chosen one, in order: shape (..., T - 1)."""
+    places = np.arange(T - 1)
+    return places + (places >= chosen[..., None])
+
+
+def solve_jobs(jobs: Jobs, tol: float, max_iter: int, threads: int) -> Offers:
+    """Solve each job, in the same way whichever thread takes it, and measure what came out."""
+    count = max(1, BLOCK // jobs.tokens[0].size)
+    blocks = [jobs[k : k + count] for k in range(0, len(jobs), count)]
+    with np.errstate(all="ignore"):
+        parts = [_solve_block(block, tol, max_iter, threads) for block in blocks]
+    columns = [field.name for field in fields(Offers)]
+    return Offers(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
+
+
+def _solve_block(jobs: Jobs, tol: float, max_iter: int, threads: int) -> Offers:
+    n, T, d = jobs.tokens.shape[1:]
+    X, z = jobs.tokens[jobs.problem], jobs.queries[jobs.problem]
+    others = np.take_along_axis(X, other_tokens(jobs.chosen, T)[..., None], axis=2)
+    delta = np.take_along_axis(X, jobs.chosen[..., None, None], axis=2) - others
+    W, lam = np.empty((len(jobs), d * d)), np.empty((len(jobs), n * (T - 1)))
+    steps = np.empty(len(jobs), np.intp)
+    kernel = load_kernel()
+
+    def solve(job: int, work: Work) -> None:
+        p = float(jobs.p[job])
+        steps[job], scale = _offer(kernel, work, delta[job], z[job], p, tol, max_iter)
+        W[job] = work.unknowns[at.BEST_W] / scale
+        lam[job] = work.rows[at.BEST_LAM]
+
+    _share_out(solve, len(jobs), threads, n * (T - 1), d * d)
+    return _measure(delta, z, jobs.p, W.reshape(-1, d, d), lam.reshape(-1, n, T - 1), steps)
+
+
+def _share_out(
+    solve: Callable[[int, Work], None], count: int, threads: int, m: int, D: int
+) -> None:
+    """Call ``solve`` for each job, each thread with its own memory."""
+    waiting = deque(range(count))
+
+    def take() -> None:
+        work = allocate(m, D)
+        # The setting belongs to the thread.
+        with np.errstate(all="ignore"):
+            while True:
+                try:
+                    job = waiting.popleft()
+                except IndexError:
+                    return
+                solve(job, work)
+
+    threads = min(threads, count)
+    if threads <= 1:
+        take()
+        return
+    with ThreadPoolExecutor(threads, thread_name_prefix="mirrormargin") as pool:
+        try:
+            for worker in [pool.submit(take) for _ in range(threads)]:
+                worker.result()
+        finally:
+            # After an interrupt no thread begins another job.
+            waiting.clear()
+
+
+def _offer(
+    kernel: Callable[..., Any],
+    work: Work,
+    delta: Array,
+    z: Array,
+    p: float,
+    tol: float,
+    max_iter: int,
+) -> tuple[int, float]:
+    """Leave the kernel's w and lam in the work; returns its steps and the scale of w.
+
+    The scale is nan if nothing was found.
+    """
+    scale = _load_rows(work, delta, z)
+    if not 0 < scale < np.inf:
+        return 0, np.nan
+    if p <= 2:
+        steps, gap, _ = kernel(p, tol, max_iter, *work)
+    else:
+        steps, gap, _ = kernel(2.0, SEPARABLE, max_iter, *work)
+        if gap < np.inf:
+            scale /= _prepare_primal(work, p)
+            more, gap, _ = kernel(p, tol, max_iter - steps, *work)
+            steps += more
+    return steps, scale if gap < np.inf else np.nan
+
+
+def _load_rows(work: Work, delta: Array, z: Array) -> float:
+    """Fill A with rows of mean norm one, and the first lam; returns what they were divided by.
+
+    That is nan if a row is zero.
+    """
+    n, per_sequence, d = delta.shape
+    norms = np.sqrt((delta * delta).sum(axis=2) * (z * z).sum(axis=1)[:, None]).reshape(-1)
+    scale = norms.mean()
+    A = work.A.reshape(n, per_sequence, d, d)
+    np.multiply(delta[:, :, :, None], (z / scale)[:, None, None, :], out=A)
+    work.At[:] = work.A.T
+    work.rows[at.LAM] = 1 / np.maximum(norms / scale, 1e-9)
+    return scale if norms.min() > 0 else np.nan
+
+
+def _prepare_primal(work: Work, p: float) -> float:
+    """Start p > 2 from the best w and lam at p = 2, the rows times the number returned."""
+    w, lam = work.unknowns[at.BEST_W], work.rows[at.BEST_LAM]
+    # Entries of about one: |w|^20 then stays in range.
+    largest = np.abs(w).max()
+    work.A[:] *= largest
+    work.At[:] *= largest
+    # The rows of the best w are at least one: all slacks are positive, and none of them small.
+    w = 1.2 / largest * w
+    lam = np.maximum(lam, 1e-6 * lam.max())
+    power = (np.abs(w) ** min(p, FIRST_EXPONENT)).sum()
+    work.unknowns[at.W], work.rows[at.LAM] = w, lam * (power / lam.sum())
+    return largest
+
+
+def _measure(delta: Array, z: Array, p: Array, W: Array, lam: Array, steps: Integers) -> Offers:
+    """Scale what the kernel found, and bound the least norm from both sides."""
+    q = p / (p - 1)
+    y = (delta @ (z @ W.swapaxes(1, 2))[..., None])[..., 0]
+    margin = y.min(axis=(1, 2))
+    W = W / margin[:, None, None]
+    norm = _norms(W.reshape(len(W), -1), p)
+    slack = y / margin[:, None, None] - 1
+    lam = lam * (norm**p / lam.sum(axis=(1, 2)))[:, None, None]
+    u = (lam[:, :, None, :] @ delta)[:, :, 0, :].swapaxes(1, 2) @ z
+    dual_norm = _norms(u.reshape(len(u), -1), q)
+    total = lam.sum(axis=(1, 2))
+    valid = (margin > 0) & (lam >= 0).all(axis=(1, 2)) & (total > 0)
+    # As rounding() of the solver: what the rows of W and the sum A' lam are not known to.
+    rows = EPS * _norms(delta, q) * _norms(z, q)[:, :, None]
+    unsure = np.maximum((rows * norm[:, None, None] - slack).max(axis=(1, 2)), 0.0)
+    return Offers(
+        W=W,
+        lam=lam,
+        slack=slack,
+        norm=norm,
+        gap=np.where(valid, norm * dual_norm / total - 1, np.nan),
+        rounding=unsure + (lam * rows).sum(axis=(1, 2)) / dual_norm,
+        steps=steps,
+    )
+
+
+def _norms(vectors: Array, exponents: Array) -> Array:
+    """Along the last axis, with one exponent for each index of the first.
+
+    The largest entry is taken out first: at q = 21 powers leave the float range.
+    """
+    size = np.abs(vectors)
+    exponents = exponents.reshape(-1, *[1] * (size.ndim - 1))
+    largest = size.max(axis=-1, keepdims=True)
+    shares = size / np.where(largest > 0, largest, 1.0)
+    return (largest * (shares**exponents).sum(axis=-1, keepdims=True) ** (1 / exponents))[..., 0]
