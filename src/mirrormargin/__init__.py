@@ -28,7 +28,13 @@ if TYPE_CHECKING:
         directional_divergence,
     )
     from mirrormargin.optim import MirrorAdam, MirrorDescent, param_groups
-    from mirrormargin.svm import solve_attention_svm
+    from mirrormargin.svm import (
+        is_locally_optimal,
+        solve_attention_svm,
+        solve_decoder_svm,
+        solve_many,
+        solve_nuclear_svm,
+    )
 
 _HOMES = {
     "attention": ("AttentionProblem", "synthetic"),
@@ -43,7 +49,13 @@ _HOMES = {
     ),
     "geometry": ("HypentropyPotential", "LpPotential", "Potential", "directional_divergence"),
     "optim": ("MirrorAdam", "MirrorDescent", "param_groups"),
-    "svm": ("solve_attention_svm",),
+    "svm": (
+        "is_locally_optimal",
+        "solve_attention_svm",
+        "solve_decoder_svm",
+        "solve_many",
+        "solve_nuclear_svm",
+    ),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -62,8 +74,12 @@ __all__ = [
     "ProblemError",
     "SolverError",
     "directional_divergence",
+    "is_locally_optimal",
     "param_groups",
     "solve_attention_svm",
+    "solve_decoder_svm",
+    "solve_many",
+    "solve_nuclear_svm",
     "synthetic",
 ]
 

@@ -2,7 +2,9 @@
 
 from mirrormargin.svm.attention_svm import AttentionSVM, solve_attention_svm
 from mirrormargin.svm.decoder_svm import DecoderSVM, solve_decoder_svm
+from mirrormargin.svm.interior.solver import Status
 from mirrormargin.svm.local_optimality import is_locally_optimal
+from mirrormargin.svm.many import AttentionSVMs, solve_many
 from mirrormargin.svm.nuclear_svm import NuclearSVM, solve_nuclear_svm
 from mirrormargin.svm.solution import (
     CertifiedSolution,
@@ -10,10 +12,10 @@ from mirrormargin.svm.solution import (
     MaxMarginSolution,
     Residuals,
 )
-from mirrormargin.svm.solver import Status
 
 __all__ = [
     "AttentionSVM",
+    "AttentionSVMs",
     "CertifiedSolution",
     "DecoderSVM",
     "FarkasCertificate",
@@ -24,5 +26,6 @@ __all__ = [
     "is_locally_optimal",
     "solve_attention_svm",
     "solve_decoder_svm",
+    "solve_many",
     "solve_nuclear_svm",
 ]

@@ -21,11 +21,11 @@ from mirrormargin.svm.arguments import (
     check_tol,
     read_start,
 )
-from mirrormargin.svm.constraints import MatrixConstraints
-from mirrormargin.svm.program import Program
+from mirrormargin.svm.interior.constraints import MatrixConstraints
+from mirrormargin.svm.interior.program import Program
+from mirrormargin.svm.interior.solver import Outcome, Status, solve_program
+from mirrormargin.svm.interior.threads import limit_threads
 from mirrormargin.svm.solution import MaxMarginSolution, describe
-from mirrormargin.svm.solver import Outcome, Status, solve_program
-from mirrormargin.svm.threads import limit_threads
 
 __all__ = ["DecoderSVM", "solve_decoder_svm"]
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.errors import ProblemError
 from mirrormargin.svm.attention_svm import AttentionSVM, solve_attention_svm
-from mirrormargin.svm.solver import Status
+from mirrormargin.svm.interior.solver import Status
 
 __all__ = ["is_locally_optimal"]
 

@@ -28,23 +28,23 @@ from mirrormargin.svm.attention_svm import (
     scatter,
     to_small_matrix,
 )
-from mirrormargin.svm.certificate import cancellation
-from mirrormargin.svm.constraints import TokenConstraints
-from mirrormargin.svm.nuclear_path import (
+from mirrormargin.svm.interior.certificate import cancellation
+from mirrormargin.svm.interior.constraints import TokenConstraints
+from mirrormargin.svm.interior.nuclear_path import (
     NuclearRows,
     follow_nuclear_path,
     nuclear_norm,
     spectral_norm,
 )
-from mirrormargin.svm.program import Program
+from mirrormargin.svm.interior.program import Program
+from mirrormargin.svm.interior.solver import Outcome, Status, solve_program
+from mirrormargin.svm.interior.threads import limit_threads
 from mirrormargin.svm.solution import (
     SUPPORT,
     CertifiedSolution,
     FarkasCertificate,
     Residuals,
 )
-from mirrormargin.svm.solver import Outcome, Status, solve_program
-from mirrormargin.svm.threads import limit_threads
 
 __all__ = ["NuclearSVM", "solve_nuclear_svm"]
 

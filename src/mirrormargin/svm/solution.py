@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import NotSeparableError, SolverError
-from mirrormargin.svm.certificate import cancellation
-from mirrormargin.svm.program import FEASIBILITY, Program, lp_norm, signed_power
-from mirrormargin.svm.solver import Outcome, Status, measure_gap, rounding
+from mirrormargin.svm.interior.certificate import cancellation
+from mirrormargin.svm.interior.program import FEASIBILITY, Program, lp_norm, signed_power
+from mirrormargin.svm.interior.solver import Outcome, Status, measure_gap, rounding
 
 __all__ = [
     "SUPPORT",

@@ -10,9 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import ProblemError
-from mirrormargin.svm.certificate import INFEASIBLE_BELOW, cancellation, polish_cancellation
-from mirrormargin.svm.interior_point import RAISE, Path, follow_path
-from mirrormargin.svm.program import Bounds, Program, lp_norm, signed_power
+from mirrormargin.svm.interior.certificate import (
+    INFEASIBLE_BELOW,
+    cancellation,
+    polish_cancellation,
+)
+from mirrormargin.svm.interior.path import RAISE, Path, follow_path
+from mirrormargin.svm.interior.program import Bounds, Program, lp_norm, signed_power
 
 __all__ = ["Outcome", "Status", "measure_gap", "rounding", "solve_program"]
 

@@ -1,6 +1,6 @@
 r"""The Newton system of the compiled interior point.
 
-As in :mod:`mirrormargin.svm.newton`,
+As in :mod:`mirrormargin.svm.interior.newton`,
 
     h dw - k A' dl = f,        A dw + e dl = g.
 
@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.svm.batch_vectors import (
+from mirrormargin.svm.compiled.vectors import (
     add,
     add_rows,
     combine,

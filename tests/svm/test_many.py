@@ -8,8 +8,9 @@ from svm_problems import PUBLISHED, farthest, norm
 
 from mirrormargin.attention import AttentionProblem, synthetic
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
-from mirrormargin.svm import Status, batch, batch_jobs, solve_attention_svm
-from mirrormargin.svm.batch import COMPILED, solve_many
+from mirrormargin.svm import Status, many, solve_attention_svm
+from mirrormargin.svm.compiled import jobs as compiled_jobs
+from mirrormargin.svm.many import COMPILED, solve_many
 
 EXPONENTS = [1.1, 1.5, 2.0, 3.0, 10.0]
 # Few rows, as many rows as unknowns, many rows, two tokens, one sequence, one row, one unknown.
@@ -137,8 +138,8 @@ def lie(w, lam):
     """A kernel that claims a gap of zero for whatever it is told to offer."""
 
     def kernel(p, tol, max_iter, A, At, factor, rows, unknowns, *rest):
-        unknowns[batch_jobs.at.BEST_W] = w
-        rows[batch_jobs.at.BEST_LAM] = lam
+        unknowns[compiled_jobs.at.BEST_W] = w
+        rows[compiled_jobs.at.BEST_LAM] = lam
         return 1, 0.0, 0
 
     return kernel
@@ -146,7 +147,7 @@ def lie(w, lam):
 
 @pytest.mark.parametrize(("w", "lam"), [(np.nan, 1.0), (1.0, np.nan), (0.0, 0.0), (1.0, -1.0)])
 def test_what_the_kernel_offers_is_not_believed(monkeypatch, w, lam):
-    monkeypatch.setattr(batch_jobs, "load_kernel", lambda: lie(w, lam))
+    monkeypatch.setattr(compiled_jobs, "load_kernel", lambda: lie(w, lam))
     problems, selections = planted_batch(range(2), (3, 4, 3))
     record = solve_many(problems, selections, [1.5, 3.0])
     assert (record.method != COMPILED).all()
@@ -189,9 +190,9 @@ def test_what_occurs_several_times_is_solved_once(monkeypatch):
 
     def solve(jobs, *rest):
         solved.append(len(jobs))
-        return batch_jobs.solve_jobs(jobs, *rest)
+        return compiled_jobs.solve_jobs(jobs, *rest)
 
-    monkeypatch.setattr(batch, "solve_jobs", solve)
+    monkeypatch.setattr(many, "solve_jobs", solve)
     problems, best = planted_batch(range(2), (3, 4, 6))
     record = solve_many(problems, np.repeat(best, 5, axis=2), [2.0, 3.0, 2.0])
     assert solved == [4]
@@ -202,7 +203,7 @@ def test_what_occurs_several_times_is_solved_once(monkeypatch):
 def test_many_jobs_are_done_in_blocks(monkeypatch):
     problems, selections = planted_batch(range(7), (2, 3, 4))
     expected = solve_many(problems, selections, [1.5, 3.0])
-    monkeypatch.setattr(batch_jobs, "BLOCK", 4 * 2 * 3 * 4)
+    monkeypatch.setattr(compiled_jobs, "BLOCK", 4 * 2 * 3 * 4)
     assert_same_bits(solve_many(problems, selections, [1.5, 3.0]), expected)
 
 
@@ -289,7 +290,7 @@ def test_an_error_in_a_thread_is_raised(monkeypatch):
     def kernel(*work):
         raise MemoryError("no memory left")
 
-    monkeypatch.setattr(batch_jobs, "load_kernel", lambda: kernel)
+    monkeypatch.setattr(compiled_jobs, "load_kernel", lambda: kernel)
     problems, selections = planted_batch(range(4), (2, 3, 3))
     with pytest.raises(MemoryError, match="no memory left"):
         solve_many(problems, selections, threads=2)

@@ -1,6 +1,6 @@
 r"""The interior point of small attention SVMs, compiled.
 
-The path is that of :mod:`mirrormargin.svm.interior_point`, for hard margins with b = 1 alone:
+The path is that of :mod:`mirrormargin.svm.interior.path`, for hard margins with b = 1 alone:
 
     u = A' lam,    w = sign(u) |u|^(q-1),    s = A w - 1,    lam s = mu -> 0.
 
@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from mirrormargin.svm import batch_linear as at
-from mirrormargin.svm import batch_vectors
-from mirrormargin.svm.batch_linear import Work, factor_system, solve_system
-from mirrormargin.svm.batch_vectors import (
+from mirrormargin.svm.compiled import linear as at
+from mirrormargin.svm.compiled import vectors
+from mirrormargin.svm.compiled.linear import Work, factor_system, solve_system
+from mirrormargin.svm.compiled.vectors import (
     add,
     barrier,
     combine,
@@ -323,7 +323,7 @@ _SIGNATURE = types.Tuple((types.int64, _real, types.int64))(
 def _code_version() -> int:
     """A digest of all that takes part in the kernel."""
     digest = hashlib.sha256()
-    for module in (__file__, at.__file__, batch_vectors.__file__):
+    for module in (__file__, at.__file__, vectors.__file__):
         digest.update(Path(module).read_bytes())
     return int.from_bytes(digest.digest()[:7], "big")
 

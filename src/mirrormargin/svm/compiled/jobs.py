@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.svm import batch_linear as at
-from mirrormargin.svm.batch_kernel import FIRST_EXPONENT, load_kernel
-from mirrormargin.svm.batch_linear import Work, allocate
-from mirrormargin.svm.solver import SEPARABLE
+from mirrormargin.svm.compiled import linear as at
+from mirrormargin.svm.compiled.kernel import FIRST_EXPONENT, load_kernel
+from mirrormargin.svm.compiled.linear import Work, allocate
+from mirrormargin.svm.interior.solver import SEPARABLE
 
 __all__ = ["Jobs", "Offers", "fits_kernel", "solve_jobs"]
 
@@ -30,7 +30,7 @@ Integers = NDArray[np.intp]
 
 MAX_ROWS = 400
 MAX_ENTRIES = 400_000  # of A; beyond, BLAS is faster than the kernel's loops
-EPS = float(np.finfo(np.float64).eps)
+EPS = 2 * float(np.finfo(np.float64).eps)  # as in rounding() of the general solver
 BLOCK = 4_000_000  # entries of the tokens of the jobs done at a time, to bound the memory
 
 

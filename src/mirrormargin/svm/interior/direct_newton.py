@@ -18,7 +18,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from mirrormargin.svm.constraints import Constraints
+from mirrormargin.svm.interior.constraints import Constraints
 
 __all__ = ["DENSE_ENTRIES", "DirectNewton"]
 

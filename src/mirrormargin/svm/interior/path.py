@@ -20,9 +20,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.svm.newton import NewtonSystem
-from mirrormargin.svm.program import Bounds, Program, lp_norm, signed_power
-from mirrormargin.svm.rows import Rows, RowStep
+from mirrormargin.svm.interior.newton import NewtonSystem
+from mirrormargin.svm.interior.program import Bounds, Program, lp_norm, signed_power
+from mirrormargin.svm.interior.rows import Rows, RowStep
 
 __all__ = ["RAISE", "Path", "follow_path"]
 

@@ -14,8 +14,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from mirrormargin.svm.constraints import TokenConstraints
-from mirrormargin.svm.direct_newton import DENSE_ENTRIES
+from mirrormargin.svm.interior.constraints import TokenConstraints
+from mirrormargin.svm.interior.direct_newton import DENSE_ENTRIES
 
 __all__ = ["NuclearBounds", "NuclearRows", "follow_nuclear_path", "nuclear_norm", "spectral_norm"]
 

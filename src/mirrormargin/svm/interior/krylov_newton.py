@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.svm.constraints import Constraints
-from mirrormargin.svm.preconditioner import Preconditioner
+from mirrormargin.svm.interior.constraints import Constraints
+from mirrormargin.svm.interior.preconditioner import Preconditioner
 
 __all__ = ["KrylovNewton"]
 

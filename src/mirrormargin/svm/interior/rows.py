@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.svm.program import Program
+from mirrormargin.svm.interior.program import Program
 
 __all__ = ["RowStep", "Rows"]
 

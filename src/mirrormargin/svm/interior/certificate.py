@@ -16,9 +16,9 @@ import scipy.linalg
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from mirrormargin.svm.constraints import Constraints
-from mirrormargin.svm.direct_newton import DENSE_ENTRIES
-from mirrormargin.svm.program import Program, lp_norm
+from mirrormargin.svm.interior.constraints import Constraints
+from mirrormargin.svm.interior.direct_newton import DENSE_ENTRIES
+from mirrormargin.svm.interior.program import Program, lp_norm
 
 __all__ = ["INFEASIBLE_BELOW", "cancellation", "polish_cancellation"]
 

@@ -15,9 +15,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.svm.constraints import Constraints
-from mirrormargin.svm.direct_newton import DENSE_ENTRIES, DirectNewton
-from mirrormargin.svm.krylov_newton import KrylovNewton
+from mirrormargin.svm.interior.constraints import Constraints
+from mirrormargin.svm.interior.direct_newton import DENSE_ENTRIES, DirectNewton
+from mirrormargin.svm.interior.krylov_newton import KrylovNewton
 
 __all__ = ["Effort", "NewtonSystem"]
 

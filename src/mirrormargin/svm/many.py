@@ -27,11 +27,11 @@ from mirrormargin.svm.attention_svm import (
     build_program,
     solve_attention_svm,
 )
-from mirrormargin.svm.batch_arguments import read_exponents, read_problems, read_selections
-from mirrormargin.svm.batch_jobs import Jobs, Offers, fits_kernel, other_tokens, solve_jobs
+from mirrormargin.svm.compiled.jobs import Jobs, Offers, fits_kernel, other_tokens, solve_jobs
+from mirrormargin.svm.interior.solver import Status
+from mirrormargin.svm.interior.threads import limit_threads
+from mirrormargin.svm.many_arguments import read_exponents, read_problems, read_selections
 from mirrormargin.svm.solution import SUPPORT, FarkasCertificate
-from mirrormargin.svm.solver import Status
-from mirrormargin.svm.threads import limit_threads
 
 __all__ = ["AttentionSVMs", "solve_many"]
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.svm.constraints import Constraints
+from mirrormargin.svm.interior.constraints import Constraints
 
 __all__ = ["FEASIBILITY", "Bounds", "Program", "lp_norm", "signed_power"]
 

@@ -1,0 +1,1 @@
+"""The interior point once more, compiled, for many small problems."""

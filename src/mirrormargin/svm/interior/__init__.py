@@ -1,0 +1,1 @@
+"""How a max-margin program is solved: primal-dual interior points and what proves their answers."""
