@@ -37,7 +37,7 @@ def report(capsys, *argv):
 def test_certificate_is_printed(file, capsys):
     assert main(["solve", file(), "--p", "1.5"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("p = 1.5: optimal (interior point")
+    assert lines[0].startswith("p = 1.5: optimal (compiled interior point")
     values = dict(line.split()[:2] for line in lines[1:])
     assert float(values["norm"]) == pytest.approx(4.856112942, abs=1e-7)
     assert float(values["gap"]) <= 1e-8

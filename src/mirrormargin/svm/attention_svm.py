@@ -26,6 +26,7 @@ from mirrormargin.svm.arguments import (
     read_rhs,
     read_start,
 )
+from mirrormargin.svm.compiled import fits_kernel
 from mirrormargin.svm.interior.constraints import MatrixConstraints, TokenConstraints
 from mirrormargin.svm.interior.program import Program
 from mirrormargin.svm.interior.solver import Outcome, Status, solve_program
@@ -33,6 +34,8 @@ from mirrormargin.svm.interior.threads import limit_threads
 from mirrormargin.svm.solution import MaxMarginSolution, describe
 
 __all__ = [
+    "COMPILED",
+    "MAX_ITER",
     "AttentionSVM",
     "build_program",
     "find_identical",
@@ -45,6 +48,7 @@ __all__ = [
 Array = NDArray[np.float64]
 
 MAX_ITER = 200
+COMPILED = "compiled interior point"  # the method
 DENSE_BELOW = 200_000  # entries of A
 
 
@@ -87,6 +91,7 @@ def solve_attention_svm(
     warm_start: AttentionSVM | ArrayLike | None = None,
     max_iter: int = MAX_ITER,
     threads: int | None = None,
+    compiled: bool = True,
     raise_on_failure: bool = True,
 ) -> AttentionSVM:
     """Find the W of least lp norm that gives every selected token a lead of one.
@@ -104,6 +109,8 @@ def solve_attention_svm(
         max_iter: Bound on the Newton steps.
         threads: Cores for the linear algebra; None leaves them as they are. The same number gives
             the same bits.
+        compiled: Whether small problems with a hard margin may go to a compiled solver, several
+            times faster; the first call on a machine takes about 15 seconds to compile it.
         raise_on_failure: Whether to raise when there is no certified solution; otherwise it is
             returned with its status.
 
@@ -135,9 +142,12 @@ def solve_attention_svm(
         lam[identical[3]] = 1.0
         outcome = Outcome(Status.INFEASIBLE, 0, "comparison of tokens", np.inf, farkas=lam)
     else:
-        with limit_threads(threads):
-            small = to_small_matrix(program)
-            outcome = solve_program(small, tol, max_iter, start)
+        outcome = None
+        if compiled and program.is_plain and start is None and fits_kernel(*X.shape):
+            outcome = _solve_compiled(X, z, chosen, program.p, tol, max_iter)
+        if outcome is None:
+            with limit_threads(threads):
+                outcome = solve_program(to_small_matrix(program), tol, max_iter, start)
     solution = _record(program, outcome, tol, chosen, T, identical)
     if raise_on_failure:
         solution.check()
@@ -165,6 +175,22 @@ def build_program(
 def reference_tokens(chosen: NDArray[Any]) -> NDArray[Any]:
     """The token of each sequence from which the others are told apart, shape (n,)."""
     return chosen.argmax(axis=1) if chosen.dtype == np.bool_ else chosen
+
+
+def _solve_compiled(
+    X: Array, z: Array, chosen: NDArray[Any], p: float, tol: float, max_iter: int
+) -> Outcome | None:
+    """What the kernel offers, if it is certified."""
+    from mirrormargin.svm.compiled.jobs import Jobs, solve_jobs  # numba is slow to import
+
+    only = np.zeros(1, np.intp)
+    jobs = Jobs(X[None], z[None], only, reference_tokens(chosen)[None], np.array([p]))
+    offers = solve_jobs(jobs, 0.5 * tol, max_iter, threads=1)
+    gap = float(offers.gap[0])
+    if not gap + float(offers.rounding[0]) <= tol:
+        return None
+    w, lam = offers.W[0].reshape(-1), offers.lam[0].reshape(-1)
+    return Outcome(Status.OPTIMAL, int(offers.steps[0]), COMPILED, gap, w, lam)
 
 
 def to_small_matrix(program: Program) -> Program:

@@ -22,12 +22,14 @@ from mirrormargin.attention import AttentionProblem
 from mirrormargin.errors import ProblemError, SolverError
 from mirrormargin.svm.arguments import check_max_iter, check_threads, check_tol
 from mirrormargin.svm.attention_svm import (
+    COMPILED,
     MAX_ITER,
     AttentionSVM,
     build_program,
     solve_attention_svm,
 )
-from mirrormargin.svm.compiled.jobs import Jobs, Offers, fits_kernel, other_tokens, solve_jobs
+from mirrormargin.svm.compiled import fits_kernel
+from mirrormargin.svm.compiled.jobs import Jobs, Offers, other_tokens, solve_jobs
 from mirrormargin.svm.interior.solver import Status
 from mirrormargin.svm.interior.threads import limit_threads
 from mirrormargin.svm.many_arguments import read_exponents, read_problems, read_selections
@@ -36,8 +38,6 @@ from mirrormargin.svm.solution import SUPPORT, FarkasCertificate
 __all__ = ["AttentionSVMs", "solve_many"]
 
 Array = NDArray[np.float64]
-
-COMPILED = "compiled interior point"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -262,6 +262,7 @@ def _solve_one(jobs: Jobs, job: int, tol: float, max_iter: int) -> AttentionSVM:
             p,
             tol,
             max_iter=max_iter,
+            compiled=False,
             raise_on_failure=False,
         )
     except ProblemError as error:

@@ -23,13 +23,11 @@ from mirrormargin.svm.compiled.kernel import FIRST_EXPONENT, load_kernel
 from mirrormargin.svm.compiled.linear import Work, allocate
 from mirrormargin.svm.interior.solver import SEPARABLE
 
-__all__ = ["Jobs", "Offers", "fits_kernel", "solve_jobs"]
+__all__ = ["Jobs", "Offers", "other_tokens", "solve_jobs"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
-MAX_ROWS = 400
-MAX_ENTRIES = 400_000  # of A; beyond, BLAS is faster than the kernel's loops
 EPS = 2 * float(np.finfo(np.float64).eps)  # as in rounding() of the general solver
 BLOCK = 4_000_000  # entries of the tokens of the jobs done at a time, to bound the memory
 
@@ -80,12 +78,6 @@ class Offers:
     gap: Array
     rounding: Array
     steps: Integers
-
-
-def fits_kernel(n: int, T: int, d: int) -> bool:
-    """Whether problems of this shape are small enough for the kernel."""
-    m = n * (T - 1)
-    return m <= MAX_ROWS and m * d * d <= MAX_ENTRIES
 
 
 def other_tokens(chosen: Integers, T: int) -> Integers:
