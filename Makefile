@@ -26,8 +26,9 @@ lint: $(STAMP) ## Check style, formatting, types and the import order
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 
-bench: $(STAMP) ## Time the optimizers' steps against torch's
+bench: $(STAMP) ## Time steps and solves against others' (BENCH_FLAGS=--quick for less)
 	$(BIN)/python benchmarks/step.py $(BENCH_FLAGS)
+	$(BIN)/python benchmarks/svm.py $(BENCH_FLAGS)
 
 clean: ## Remove the virtual environment, caches and build products
 	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache

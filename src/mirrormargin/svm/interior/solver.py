@@ -15,7 +15,8 @@ from mirrormargin.svm.interior.certificate import (
     cancellation,
     polish_cancellation,
 )
-from mirrormargin.svm.interior.path import RAISE, Path, follow_path
+from mirrormargin.svm.interior.links import RAISE
+from mirrormargin.svm.interior.path import Path, follow_path
 from mirrormargin.svm.interior.program import Bounds, Program, lp_norm, signed_power
 
 __all__ = ["Outcome", "Status", "measure_gap", "rounding", "solve_program"]
