@@ -17,6 +17,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -111,14 +112,12 @@ def dense_rows(problem: AttentionProblem) -> np.ndarray:
 
 
 def measure_small(quick: bool) -> None:
+    measure_compilation()
     for p in EXPONENTS:
         compare((6, 8, 10), p, 5 if quick else 20, rivals(p))
     problems = [synthetic.unit_sphere(seed) for seed in range(1, 101)]
     exponents = [1.75, 2.0, 3.0]
     selections = np.stack([problem.optimal_tokens for problem in problems])[:, None, None, :]
-    start = time.perf_counter()
-    solve_many(problems[:1], selections[:1], exponents)
-    print(f"  solve_many: {time.perf_counter() - start:.1f} s to load or compile")
     clarabel, ratios, ours = solve_by_cvxpy("CLARABEL"), [], []
     for round_ in range(3 if quick else 9):
         start = time.perf_counter()
@@ -133,6 +132,26 @@ def measure_small(quick: bool) -> None:
         f"  solve_many, 300 problems 42 x 100 (p = 1.75, 2, 3): {statistics.median(ours):.3f} s,"
         f" {each:.2f} ms each; CVXPY + Clarabel takes {statistics.median(ratios):.0f} x per problem"
     )
+
+
+def measure_compilation() -> None:
+    """The first small solve of a process, with an empty cache of compiled code and with a full one."""
+    script = (
+        "import time, mirrormargin as mm; P = mm.synthetic.unit_sphere(1); t = time.perf_counter();"
+        "mm.solve_many(P, P.optimal_tokens); print(round(time.perf_counter() - t, 1))"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = [
+            subprocess.run(
+                [sys.executable, "-c", script],
+                env={**os.environ, "NUMBA_CACHE_DIR": folder},
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout.strip()
+            for _ in range(2)
+        ]
+    print(f"  first small solve: {seconds[0]} s to compile, {seconds[1]} s from the cache")
 
 
 def measure_medium(quick: bool) -> None:

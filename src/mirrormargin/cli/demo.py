@@ -133,7 +133,10 @@ def _divergence(problem: AttentionProblem, W: np.ndarray, p: float, target: floa
     import mirrormargin as mm
 
     selection = problem.selected_tokens(W)
-    max_margin = mm.solve_attention_svm(problem.tokens, problem.queries, selection, target)
+    # For nine small problems it does not pay to compile.
+    max_margin = mm.solve_attention_svm(
+        problem.tokens, problem.queries, selection, target, compiled=False
+    )
     return float(mm.directional_divergence(max_margin.W, W, p))
 
 

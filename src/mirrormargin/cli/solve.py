@@ -136,9 +136,9 @@ def _solve(arrays: dict[str, np.ndarray], p: float, arguments: argparse.Namespac
         selection = problem.optimal_tokens
     if arguments.nuclear:
         return svm.solve_nuclear_svm(tokens, queries, selection, **options)
-    return svm.solve_attention_svm(
-        tokens, queries, selection, p, rhs=arrays.get("rhs"), C=arguments.C, **options
-    )
+    # Not worth it for a few solves: loading the compiled solver takes longer than they do.
+    options |= {"rhs": arrays.get("rhs"), "C": arguments.C, "compiled": False}
+    return svm.solve_attention_svm(tokens, queries, selection, p, **options)
 
 
 def _require(arrays: dict[str, np.ndarray], *names: str, missing: str | None = None) -> None:
