@@ -135,7 +135,7 @@ def measure_small(quick: bool) -> None:
 
 
 def measure_compilation() -> None:
-    """The first small solve of a process, with an empty cache of compiled code and with a full one."""
+    """The first small solve of a process, without and with the cache of compiled code."""
     script = (
         "import time, mirrormargin as mm; P = mm.synthetic.unit_sphere(1); t = time.perf_counter();"
         "mm.solve_many(P, P.optimal_tokens); print(round(time.perf_counter() - t, 1))"
