@@ -21,6 +21,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -185,17 +186,26 @@ def run_alone(size: tuple[int, int, int], p: float) -> None:
 
 def solve_alone(size: tuple[int, int, int], p: float) -> None:
     problem = synthetic.unit_sphere(0, *size)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    before = peak_memory()
     start = time.perf_counter()
     solution = solve_attention_svm(problem.tokens, problem.queries, problem.optimal_tokens, p)
     seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = peak_memory()
     n, T, d = size
     print(
         f"{n * (T - 1):,} x {d * d:,}, p = {p:g}: {solution.status}, gap {solution.gap:.0e},"
         f" {solution.iterations} steps, {seconds:.1f} s, peak {peak:.0f} MB (before {before:.0f}),"
         f" support {int(solution.support.sum()):,} ({solution.method})"
     )
+
+
+def peak_memory() -> float:
+    """Of this process, in MB. On Linux not getrusage, which inherits the parent's peak."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
 
 
 def measure_growth(quick: bool) -> None:

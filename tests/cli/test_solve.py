@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,9 +75,11 @@ def test_solution_is_written_and_read_back(problem, file, capsys, tmp_path):
 
 
 def test_a_place_that_cannot_be_written_is_a_user_error(file, capsys, tmp_path):
-    out = tmp_path / "nowhere" / "solution.npz"
-    assert main(["solve", file(), "--out", str(out)]) == 2
-    assert "cannot be written" in capsys.readouterr().err
+    path = file()
+    for out in (tmp_path / "nowhere" / "solution.npz", tmp_path):
+        assert main(["solve", path, "--out", str(out)]) == 2
+        assert "cannot be written" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["problem.npz"]
 
 
 def test_soft_margin_relaxation_and_nuclear_norm_are_solved(file, capsys):
@@ -118,6 +121,9 @@ def test_identical_tokens_exit_with_the_pair(problem, file, capsys):
         ({}, ["--tol", "0"], "tol is 0.0"),
         ({}, ["--nuclear", "--p", "3"], "--nuclear has neither"),
         ({"features": np.eye(2)}, ["--nuclear"], "--nuclear needs tokens"),
+        ({"rhs": [1] * 6}, ["--nuclear"], "holds rhs, which --nuclear does not have"),
+        ({"features": np.eye(2), "labels": [1, 1]}, [], "holds tokens and queries"),
+        ({}, ["--p", "2", "2.0"], "with repetitions"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_2(arrays, argv, message, file, capsys):
@@ -136,5 +142,15 @@ def test_unreadable_files_are_named(content, tmp_path, capsys):
         np.save(path, np.eye(2))
     elif content is not None:
         path.write_bytes(content)
+    assert main(["solve", str(path)]) == 2
+    assert str(path) in capsys.readouterr().err
+
+
+def test_a_damaged_file_is_named(file, capsys):
+    path = Path(file())
+    np.savez_compressed(path, **dict(np.load(path)))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3 : len(content) // 3 + 40] = bytes(40)
+    path.write_bytes(content)
     assert main(["solve", str(path)]) == 2
     assert str(path) in capsys.readouterr().err

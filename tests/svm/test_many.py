@@ -246,7 +246,9 @@ def test_the_error_names_the_first_failure_and_carries_all_solutions():
     hopeless, chosen = not_separable(shape)
     good, selection = planted(1, shape)
     selections = np.array([selection, chosen[1], chosen[0]])[:, None, None]
-    with pytest.raises(NotSeparableError, match=r"^problem 1, p = 1.5, init 0: nothing") as caught:
+    with pytest.raises(
+        NotSeparableError, match=r"^problem 1, p = 1.5, selection 0: nothing"
+    ) as caught:
         solve_many([good, hopeless[1], hopeless[0]], selections, [1.5, 2.0])
     record = caught.value.solution
     assert record[0, 1, 0].is_optimal()
@@ -256,15 +258,29 @@ def test_the_error_names_the_first_failure_and_carries_all_solutions():
 
 def test_too_few_steps_are_an_error():
     problems, selections = planted_batch(range(2), (4, 5, 6))
-    with pytest.raises(SolverError, match=r"problem 0, p = 3, init 0: .*max_iter") as caught:
+    with pytest.raises(SolverError, match=r"problem 0, p = 3, selection 0: .*max_iter") as caught:
         solve_many(problems, selections, 3.0, max_iter=4)
     assert (caught.value.solution.status == Status.MAX_ITERATIONS).all()
 
 
-def test_numbers_out_of_range_are_an_error_that_names_the_problem():
+def test_numbers_out_of_range_do_not_cost_the_other_solutions():
     problem, selection = planted(0, (2, 3, 3), scale=1e-30)
-    with pytest.raises(ProblemError, match=r"^problem 0, p = 20: "):
+    with pytest.raises(SolverError, match=r"^problem 0, p = 20, .*floating point") as caught:
         solve_many(problem, selection, [2.0, 20.0])
+    record = caught.value.solution
+    assert record.status.ravel().tolist() == ["optimal", "cannot certify"]
+    assert record[0, 0, 0].is_optimal()
+    assert np.isnan(record.W[0, 1]).all()
+
+
+def test_one_solution_of_many_shares_no_memory_with_the_others():
+    problem, selection = planted(0, (2, 3, 3))
+    record = solve_many(problem, [selection, selection], 2.0)
+    before = record.W.copy(), record.duals.copy()
+    record[0, 0, 0].W[:] = 7
+    record[0, 0, 0].duals[:] = 7
+    np.testing.assert_array_equal(record.W, before[0])
+    np.testing.assert_array_equal(record.duals, before[1])
 
 
 # Threads.

@@ -11,9 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import tempfile
 import time
 import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Solve for each exponent, print the certificates, and write the solutions if asked."""
     if arguments.nuclear and (arguments.C is not None or arguments.p != [2.0]):
         raise ProblemError("--nuclear has neither --p nor --C: leave them out")
+    if len(set(arguments.p)) < len(arguments.p):
+        raise ProblemError(f"--p has {arguments.p}, with repetitions: give each exponent once")
     arrays = _load(arguments.problem)
     import mirrormargin.svm  # noqa: F401 (here, so that no solve is charged with it)
 
@@ -83,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         start = time.perf_counter()
         solution = _solve(arrays, p, arguments)
         rows.append(_measure(solution, time.perf_counter() - start))
-        suffix = "" if len(arguments.p) == 1 else f"_{p:g}"
+        suffix = "" if len(arguments.p) == 1 else f"_{p!r}".removesuffix(".0")
         saved |= {name + suffix: value for name, value in _arrays(solution).items()}
         if not arguments.json:
             _print(solution, rows[-1])
@@ -109,7 +111,7 @@ def _load(path: str) -> dict[str, np.ndarray]:
         raise ProblemError(f"{path} does not exist: give the path of an .npz file") from None
     except ProblemError:
         raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ProblemError(f"{path} cannot be read as an .npz file: {error}") from error
 
 
@@ -123,6 +125,7 @@ def _solve(arrays: dict[str, np.ndarray], p: float, arguments: argparse.Namespac
         if arguments.nuclear:
             raise ProblemError("--nuclear needs tokens and queries, but the file holds features")
         _require(arrays, "features", "labels")
+        _refuse(arrays, "a decoder problem", "tokens", "queries", "selection", "rhs")
         return svm.solve_decoder_svm(
             arrays["features"], arrays["labels"], p, C=arguments.C, **options
         )
@@ -135,6 +138,7 @@ def _solve(arrays: dict[str, np.ndarray], p: float, arguments: argparse.Namespac
         problem = AttentionProblem(tokens, queries, arrays["labels"], arrays["head"])
         selection = problem.optimal_tokens
     if arguments.nuclear:
+        _refuse(arrays, "--nuclear", "rhs")
         return svm.solve_nuclear_svm(tokens, queries, selection, **options)
     # Not worth it for a few solves: loading the compiled solver takes longer than they do.
     options |= {"rhs": arrays.get("rhs"), "C": arguments.C, "compiled": False}
@@ -151,14 +155,24 @@ def _require(arrays: dict[str, np.ndarray], *names: str, missing: str | None = N
         )
 
 
+def _refuse(arrays: dict[str, np.ndarray], problem: str, *names: str) -> None:
+    present = [name for name in names if name in arrays]
+    if present:
+        raise ProblemError(
+            f"the file holds {' and '.join(present)}, which {problem} does not have: leave it out"
+        )
+
+
 def _measure(solution: MaxMarginSolution, seconds: float) -> dict[str, Any]:
+    import numpy as np
+
     residuals = solution.residuals()
     row: dict[str, Any] = {
         "p": getattr(solution, "p", "nuclear"),
         "status": str(solution.status),
-        "margin": solution.margin,
+        "margin": solution.margin if np.isfinite(solution.margin) else None,
         "norm": 1 / solution.margin if solution.margin else None,
-        "gap": solution.gap if solution.certificate is None else None,
+        "gap": solution.gap if np.isfinite(solution.gap) else None,
         "support": int(solution.support.sum()),
         "constraints": int(solution.lam.size),
         "iterations": solution.iterations,
@@ -188,9 +202,9 @@ def _print(solution: MaxMarginSolution, row: dict[str, Any]) -> None:
         )
         return
     print(f"  norm            {row['norm']:.10g}")
-    print(f"  margin          {row['margin']:.10g}")
+    print(f"  margin          {solution.margin:.10g}")
     print(f"  support         {row['support']} of {row['constraints']} constraints")
-    print(f"  gap             {row['gap']:.1e}  (asked for {solution.tol:.0e})")
+    print(f"  gap             {solution.gap:.1e}  (asked for {solution.tol:.0e})")
     for name, value in row["residuals"].items():
         print(f"  {name:<15} {value:.1e}")
 
@@ -203,7 +217,7 @@ def _arrays(solution: Any) -> dict[str, Any]:
         "support": solution.support,
         "margin": solution.margin,
         "gap": solution.gap,
-        "p": getattr(solution, "p", 1.0),
+        "p": getattr(solution, "p", float("nan")),
     }
 
 
@@ -211,9 +225,11 @@ def _save(path: Path, arrays: dict[str, Any]) -> None:
     """Write a neighbour and rename it: an interrupted write leaves no half file."""
     import numpy as np
 
+    neighbour = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+        with open(neighbour, "wb") as file:
             np.savez_compressed(file, **arrays)
-        os.replace(file.name, path)
+        os.replace(neighbour, path)
     except OSError as error:
+        neighbour.unlink(missing_ok=True)
         raise ProblemError(f"{path} cannot be written: {error.strerror}") from error

@@ -58,7 +58,7 @@ def _read_selection(selection: Any, n: int, T: int) -> NDArray[Any]:
                 f"selection[{wrong[0]}] selects {counts[wrong[0]]} of {T} tokens: select at least"
                 " one and leave at least one"
             )
-        return chosen
+        return chosen.copy()
     check_shape("selection", chosen, (n,), "one token index for each sequence")
     if chosen.dtype.kind == "f" and (chosen != np.floor(chosen)).any():
         raise ProblemError("selection must hold integers, the index of a token in each sequence")
@@ -74,7 +74,7 @@ def _read_selection(selection: Any, n: int, T: int) -> NDArray[Any]:
 def check_p(p: float) -> float:
     try:
         number = float(p)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ProblemError(f"p is {p!r}: give a number above 1") from None
     if not 1 < number < np.inf:
         raise ProblemError(f"p is {p}, but must be above 1 and finite: near 1 is sparse, 2 is l2")

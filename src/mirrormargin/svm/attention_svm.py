@@ -50,6 +50,7 @@ Array = NDArray[np.float64]
 MAX_ITER = 200
 COMPILED = "compiled interior point"  # the method
 DENSE_BELOW = 200_000  # entries of A
+ONE_THREAD_BELOW = 400  # rows or unknowns: threads of BLAS then wait for each other
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -107,8 +108,8 @@ def solve_attention_svm(
         C: Price of falling short by one, for a soft margin; None for a hard one.
         warm_start: A solution of a similar problem, or its duals (n, T); a help up to p = 5.
         max_iter: Bound on the Newton steps.
-        threads: Cores for the linear algebra; None leaves them as they are. The same number gives
-            the same bits.
+        threads: Cores for the linear algebra; None leaves them as they are, but takes one for a
+            small problem. The same number gives the same bits.
         compiled: Whether small problems with a hard margin may go to a compiled solver, several
             times faster; the first call on a machine takes about 15 seconds to compile it.
         raise_on_failure: Whether to raise when there is no certified solution; otherwise it is
@@ -128,7 +129,7 @@ def solve_attention_svm(
         True
     """
     X, z, chosen = read_attention(tokens, queries, selection)
-    n, T, _ = X.shape
+    n, T, d = X.shape
     program = build_program(X, z, chosen, check_p(p), read_rhs(rhs, n), check_cap(C))
     check_tol(tol)
     check_max_iter(max_iter)
@@ -143,10 +144,12 @@ def solve_attention_svm(
         outcome = Outcome(Status.INFEASIBLE, 0, "comparison of tokens", np.inf, farkas=lam)
     else:
         outcome = None
-        if compiled and program.is_plain and start is None and fits_kernel(*X.shape):
-            outcome = _solve_compiled(X, z, chosen, program.p, tol, max_iter)
-        if outcome is None:
-            with limit_threads(threads):
+        if threads is None and min(n * (T - 1), d * d) <= ONE_THREAD_BELOW:
+            threads = 1
+        with limit_threads(threads):
+            if compiled and program.is_plain and start is None and fits_kernel(n, T, d):
+                outcome = _solve_compiled(X, z, chosen, program.p, tol, max_iter)
+            if outcome is None:
                 outcome = solve_program(to_small_matrix(program), tol, max_iter, start)
     solution = _record(program, outcome, tol, chosen, T, identical)
     if raise_on_failure:
@@ -166,7 +169,8 @@ def build_program(
     n, T, d = X.shape
     reference = reference_tokens(chosen)
     others = np.arange(T) != reference[:, None]
-    lead = X[np.arange(n), reference][:, None, :] - X
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows has an error of its own
+        lead = X[np.arange(n), reference][:, None, :] - X
     equality = (chosen if chosen.dtype == np.bool_ else np.zeros((n, T), bool))[others]
     b = np.where(equality, 0.0, np.repeat(rhs, T - 1))
     return Program(TokenConstraints(lead[others].reshape(n, T - 1, d), z), p, b, equality, cap)
@@ -198,7 +202,8 @@ def to_small_matrix(program: Program) -> Program:
     constraints = program.constraints
     if constraints.num_rows * constraints.num_unknowns > DENSE_BELOW:
         return program
-    return replace(program, constraints=MatrixConstraints(constraints.matrix))
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return replace(program, constraints=MatrixConstraints(constraints.matrix))
 
 
 def find_identical(

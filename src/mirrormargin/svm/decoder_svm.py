@@ -6,7 +6,7 @@ v_mm = argmin |v|_p   s.t.   y_i <x_i, v> >= 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,6 +38,8 @@ class DecoderSVM(MaxMarginSolution):
 
     Without a solution v is nan, margin is 0 and ``duals`` are the certificate's.
     """
+
+    remedy: ClassVar[str] = "check the samples' labels, or use a soft margin, C=..."
 
     @property
     def v(self) -> Array:

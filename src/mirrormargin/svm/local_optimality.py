@@ -11,11 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.errors import ProblemError
-from mirrormargin.svm.attention_svm import AttentionSVM, solve_attention_svm
+from mirrormargin.svm.arguments import read_attention
+from mirrormargin.svm.attention_svm import AttentionSVM, build_program, solve_attention_svm
+from mirrormargin.svm.interior.constraints import TokenConstraints
 from mirrormargin.svm.interior.solver import Status
 
 __all__ = ["is_locally_optimal"]
@@ -49,7 +51,7 @@ def is_locally_optimal(
         >>> is_locally_optimal(problem, problem.optimal_tokens, p=1.75)
         True
     """
-    chosen = np.asarray(selection)
+    _, _, chosen = read_attention(problem.tokens, problem.queries, selection)
     if chosen.dtype.kind == "b":
         raise ProblemError(
             "selection holds booleans, but local optimality is about one token in each sequence:"
@@ -57,12 +59,32 @@ def is_locally_optimal(
         )
     if solution is None:
         solution = solve_attention_svm(
-            problem.tokens, problem.queries, selection, p, raise_on_failure=False
+            problem.tokens, problem.queries, chosen, p, raise_on_failure=False
         )
-    elif not np.array_equal(chosen, solution.selection):
-        raise ProblemError("solution was found for another selection: solve for this one")
+    elif not _belongs(solution, problem, chosen, p):
+        raise ProblemError(
+            "solution is not the hard-margin one of this problem, selection and p: leave it out,"
+            " or solve for these"
+        )
     if solution.status is Status.INFEASIBLE:
         return False
     solution.check()
     best = problem.scores[np.arange(problem.num_sequences), chosen]
     return not bool((solution.support & (problem.scores >= best[:, None])).any())
+
+
+def _belongs(
+    solution: AttentionSVM, problem: AttentionProblem, chosen: NDArray[Any], p: float
+) -> bool:
+    if not np.array_equal(chosen, solution.selection) or solution.p != p:
+        return False
+    ones = np.ones(problem.num_sequences)
+    expected = build_program(problem.tokens, problem.queries, chosen, p, ones).constraints
+    given = solution.program.constraints
+    assert isinstance(expected, TokenConstraints)
+    return (
+        solution.program.is_plain
+        and isinstance(given, TokenConstraints)
+        and np.array_equal(expected.delta, given.delta)
+        and np.array_equal(expected.queries, given.queries)
+    )

@@ -88,19 +88,19 @@ class AttentionSVMs:
         n, T, _ = X.shape
         program = build_program(X, z, chosen, float(self.p[j]), np.ones(n))
         return AttentionSVM(
-            selection=chosen,
+            selection=chosen.copy(),
             p=program.p,
             tol=self.tol,
             status=self.status[index],
             gap=float(self.gap[index]),
-            duals=self.duals[index],
-            support=self.support[index],
+            duals=self.duals[index].copy(),
+            support=self.support[index].copy(),
             margin=float(self.margin[index]),
             iterations=int(self.iterations[index]),
             method=self.method[index],
             certificate=self.certificates[index],
             program=program,
-            w=self.W[index].reshape(-1),
+            w=self.W[index].reshape(-1).copy(),
             lam=np.take_along_axis(self.duals[index], other_tokens(chosen, T), 1).reshape(-1),
         )
 
@@ -168,9 +168,14 @@ def solve_many(
     else:
         left = np.arange(len(jobs))
     # One core: on several, the bits could depend on their number.
-    with limit_threads(1):
+    with limit_threads(1 if left.size else None):
         for job in left.tolist():
-            _enter_solution(columns, job, _solve_one(jobs, job, tol, max_iter))
+            try:
+                solution = _solve_one(jobs, job, tol, max_iter)
+            except ProblemError as error:  # out of the range of floating point: the rest counts
+                columns["status"][job], columns["method"][job] = Status.CANNOT_CERTIFY, str(error)
+                continue
+            _enter_solution(columns, job, solution)
     shape = chosen.shape[:3]
     record = AttentionSVMs(
         **{
@@ -254,19 +259,16 @@ def _enter_offers(
 
 def _solve_one(jobs: Jobs, job: int, tol: float, max_iter: int) -> AttentionSVM:
     i, p = jobs.problem[job], float(jobs.p[job])
-    try:
-        return solve_attention_svm(
-            jobs.tokens[i],
-            jobs.queries[i],
-            jobs.chosen[job],
-            p,
-            tol,
-            max_iter=max_iter,
-            compiled=False,
-            raise_on_failure=False,
-        )
-    except ProblemError as error:
-        raise ProblemError(f"problem {i}, p = {p:g}: {error}") from error
+    return solve_attention_svm(
+        jobs.tokens[i],
+        jobs.queries[i],
+        jobs.chosen[job],
+        p,
+        tol,
+        max_iter=max_iter,
+        compiled=False,
+        raise_on_failure=False,
+    )
 
 
 def _enter_solution(columns: dict[str, NDArray[Any]], job: int, solution: AttentionSVM) -> None:
@@ -284,5 +286,5 @@ def _check(record: AttentionSVMs) -> None:
     try:
         record[i, j, k].check()
     except SolverError as error:
-        where = f"problem {i}, p = {record.p[j]:g}, init {k}"
+        where = f"problem {i}, p = {record.p[j]:g}, selection {k}"
         raise type(error)(f"{where}: {error}", record) from None

@@ -50,6 +50,7 @@ __all__ = ["NuclearSVM", "solve_nuclear_svm"]
 
 Array = NDArray[np.float64]
 
+MAX_ROWS = 6_000  # constraints, whose Gram matrix is formed
 RANK = 1e-4  # a singular value counts above this share of the largest
 START = 0.3  # the gap at p = 2 from which the path starts
 
@@ -110,7 +111,7 @@ def solve_nuclear_svm(
     """Find the W of least nuclear norm that gives every selected token a lead of one.
 
     Args:
-        tokens: X, shape (n, T, d), T at least 2.
+        tokens: X, shape (n, T, d), T at least 2, with n (T - 1) at most 6,000.
         queries: z, shape (n, d), none of them zero.
         selection: The selected token of each sequence, integers (n,).
         tol: Largest relative gap between the norm of W and the proven lower bound.
@@ -139,6 +140,11 @@ def solve_nuclear_svm(
             " sequence: give its index, integers (n,)"
         )
     X, z, chosen = read_attention(tokens, queries, selection)
+    if len(X) * (X.shape[1] - 1) > MAX_ROWS:
+        raise ProblemError(
+            f"tokens has shape {X.shape}, {len(X) * (X.shape[1] - 1)} constraints, but the nuclear"
+            f" norm is solved with at most {MAX_ROWS}: take fewer sequences or tokens"
+        )
     program = build_program(X, z, chosen, 2.0, np.ones(len(X)))
     check_tol(tol)
     check_max_iter(max_iter)

@@ -114,7 +114,7 @@ class CertifiedSolution(ABC):
         r = self.residuals()
         feasible = r.primal <= FEASIBILITY + r.rounding and r.dual == 0.0
         # The gap is blind to the size of w, complementarity is not.
-        return bool(feasible and max(r.gap, r.complementarity) + r.rounding <= tol)
+        return bool(feasible and max(r.gap, r.complementarity, 0.0) + r.rounding <= tol)
 
     def check(self) -> None:
         """Raise the error that fits, unless the solution is certified.
@@ -135,8 +135,9 @@ class CertifiedSolution(ABC):
             )
         if certificate is not None and self.status is Status.INFEASIBLE:
             count = int((certificate.duals != 0).sum())
+            constraints = "1 constraint cancels" if count == 1 else f"{count} constraints cancel"
             raise NotSeparableError(
-                f"nothing separates: {count} constraints cancel to {certificate.bound:.1e} of the"
+                f"nothing separates: {constraints} to {certificate.bound:.1e} of the"
                 f" largest one (see the error's certificate): {self.remedy}",
                 self,
             )
@@ -152,6 +153,8 @@ class CertifiedSolution(ABC):
                 f" {self.tol:.1e} asked for: raise max_iter or tol",
                 self,
             )
+        if not np.isfinite(self.gap):
+            raise SolverError(f"no solution: {self.method}", self)
         raise SolverError(
             f"reached a gap of {self.gap:.1e}, above the {self.tol:.1e} asked for, and rounding"
             f" alone may hide {self.residuals().rounding:.1e}: raise tol",
@@ -188,20 +191,25 @@ class MaxMarginSolution(CertifiedSolution):
             relative, 1e-300
         )
         excess = np.maximum(-lam, 0.0)
-        products = lam * np.where(free, 0.0, slack)
+        products = lam * slack
         if program.cap is not None:
             shortfall = np.where(free, shortfall, 0.0)
             excess = np.maximum(excess, lam - program.cap)
             products = lam * np.maximum(slack, 0.0)
             products = products + (program.cap - lam) * np.maximum(-slack, 0.0)
+            products = np.where(free, lam * slack, products)
+        products = np.where(free, np.abs(products), products)
         gradient = signed_power(w, program.p - 1)
         mismatch = gradient - constraints.adjoint(lam)
         total = float(program.b @ lam)
+        # With a soft margin w may be zero: then what the rows add up to is the measure.
+        norms = constraints.row_norms(program.q)
+        size = max(lp_norm(gradient, program.q), 1e-8 * float(np.abs(lam) @ norms), 1e-300)
         return Residuals(
             primal=float(shortfall.max()),
             dual=float(np.where(free, 0.0, excess).max() / np.abs(lam).max()),
-            stationarity=lp_norm(mismatch, program.q) / lp_norm(gradient, program.q),
-            complementarity=float(np.where(free, 0.0, products).sum()) / total,
+            stationarity=lp_norm(mismatch, program.q) / size,
+            complementarity=float(products.sum()) / total,
             gap=measure_gap(program, w, lam),
             rounding=rounding(program, w, lam),
         )

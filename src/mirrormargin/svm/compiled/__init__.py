@@ -2,8 +2,8 @@
 
 __all__ = ["fits_kernel"]
 
-MAX_ROWS = 400
-MAX_ENTRIES = 400_000  # of A; beyond, BLAS is faster than the kernel's loops
+MAX_ROWS = 120
+MAX_ENTRIES = 50_000  # of A; beyond, BLAS is faster than the kernel's loops
 
 
 def fits_kernel(n: int, T: int, d: int) -> bool:

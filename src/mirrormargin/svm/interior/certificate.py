@@ -31,7 +31,7 @@ POLISHES = 5
 def cancellation(program: Program, lam: Array) -> float:
     """``|A' lam|_q / max_k |a_k|_q`` for multipliers with ``<b, lam> = 1``: bounds the margin."""
     size = lp_norm(program.constraints.adjoint(lam), program.q)
-    return size / float(program.constraints.row_norms(program.q).max()) if size > 0 else 0.0
+    return 0.0 if size == 0 else size / float(program.constraints.row_norms(program.q).max())
 
 
 def polish_cancellation(program: Program, lam: Array) -> Array | None:

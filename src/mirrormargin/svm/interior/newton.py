@@ -24,6 +24,8 @@ __all__ = ["Effort", "NewtonSystem"]
 Array = NDArray[np.float64]
 
 SMALL = 300  # a system of this order is factored at once
+STEEP = 4.0  # up to this p, and from this number of rows on, gradients beat a factorization
+MANY_ROWS = 1_500
 MAX_ROWS = 6_000  # the largest Gram matrix that is formed, 288 MB
 MAX_AUGMENTED = 6_000  # the largest order of the matrix that LU factors
 
@@ -59,8 +61,9 @@ class NewtonSystem:
         self._can_factor = m <= MAX_ROWS or (D <= MAX_ROWS and self._dense)
         self._can_factor_all = m + D <= MAX_AUGMENTED and self._dense
         self.effort = Effort.SINGLE_GRADIENTS
-        # Above p = 2 the curvatures of w differ so much that gradients need many products.
-        if self._can_factor and (p > 2 or min(m, D) <= SMALL):
+        # Above p = 2 the curvatures of w differ, and gradients need more products the higher p is.
+        steep = p > 2 and (p > STEEP or m <= MANY_ROWS)
+        if self._can_factor and (steep or min(m, D) <= SMALL):
             self.effort = Effort.CHOLESKY
         self._way: _Way | None = None
 

@@ -40,6 +40,8 @@ class Preconditioner:
         self.constraints = constraints
         self.outlying = _outlying(c) if unbounded else np.empty(0, np.intp)
         limit = np.delete(c, self.outlying).max()
+        # Coordinates that no row sees have equal, and the largest, c: they need no column.
+        self.outlying = self.outlying[c[self.outlying] > 1.001 * limit]
         self.inverse = _invert_blocks(constraints.blocks(np.minimum(c, limit)), e)
         if self.outlying.size:
             extra = c[self.outlying].astype(np.float64) - float(limit)

@@ -77,6 +77,10 @@ class Bounds:
             if self._homogeneous.any()
             else None
         )
+        if program.cap is not None:
+            # No w needs to separate: w = 0 pays for every row.
+            self.w = np.zeros(program.constraints.num_unknowns)
+            self.upper = program.cap * float(program.b.sum())
 
     @property
     def gap(self) -> float:
@@ -84,25 +88,28 @@ class Bounds:
 
     def see_primal(self, w: Array, y: Array) -> None:
         """Take in a point w with ``y = A w``."""
+        upper, scale = self.primal_bound(w, y)
+        if upper < self.upper:
+            self.upper, self.w = upper, w * scale
+
+    def primal_bound(self, w: Array, y: Array) -> tuple[float, float]:
+        """The bound that w gives, inf if none, and the factor that makes w feasible."""
         program = self.program
         norm = lp_norm(w, program.p)
-        if not (np.isfinite(norm) and norm > 0):
-            return
+        if not np.isfinite(norm) or (norm == 0 and program.cap is None):
+            return np.inf, 1.0
         if self._row_norms is not None:
             rest = y[self._homogeneous] / np.maximum(self._row_norms * norm, 1e-300)
             if program.cap is not None:
                 rest = np.where(program.equality[self._homogeneous], rest, 0.0)
             short = np.where(program.equality[self._homogeneous], -np.abs(rest), rest)
             if short.min() < -FEASIBILITY:
-                return
+                return np.inf, 1.0
         if program.cap is None:
-            least = y[self._margin_rows].min()
-            upper, scale = (norm / least, 1 / least) if least > 0 else (np.inf, 1.0)
-        else:
-            shortfall = np.maximum(program.b - y, 0.0)[~program.equality].sum()
-            upper, scale = np.power(norm, program.p) / program.p + program.cap * shortfall, 1.0
-        if upper < self.upper:
-            self.upper, self.w = float(upper), w * scale
+            least = float(y[self._margin_rows].min())
+            return (norm / least, 1 / least) if least > 0 else (np.inf, 1.0)
+        shortfall = float(np.maximum(program.b - y, 0.0)[~program.equality].sum())
+        return float(np.power(norm, program.p) / program.p + program.cap * shortfall), 1.0
 
     def see_dual(self, lam: Array, u: Array) -> None:
         """Take in multipliers ``lam`` (within their signs) with ``u = A' lam``."""

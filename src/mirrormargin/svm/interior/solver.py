@@ -25,6 +25,7 @@ Array = NDArray[np.float64]
 
 SEPARABLE = 0.3  # the gap at which a path that only asks for separability may end
 WARM_UP_TO = 5.0  # a higher p is raised from 2: near the solution |w|^p is too steep
+OUT_OF_RANGE = "leaves floating point: scale tokens, queries or C, or take another p"
 TINY_MARGIN = 1e-6  # below this share of the rows a margin that was not found is called tiny
 
 
@@ -70,10 +71,15 @@ def solve_program(program: Program, tol: float, max_iter: int, start: Array | No
         ProblemError: (a ValueError) If ``|w|^p`` leaves the range of floating point.
     """
     with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+        if program.cap is not None and not program.constraints.row_norms(2.0).any():
+            w, lam = np.zeros(program.constraints.num_unknowns), program.cap * program.b
+            return Outcome(Status.OPTIMAL, 0, "no row depends on w", 0.0, w, lam)
         outcome = _Solve(program, tol, max_iter).run(0.5 * tol, start)
-        if outcome.status is Status.CANNOT_CERTIFY and outcome.gap <= tol:
+        left = max_iter - outcome.iterations
+        if outcome.status is Status.CANNOT_CERTIFY and outcome.gap <= tol and left > 0:
             # Rounding takes more than its half of tol: leave it more.
-            outcome = _Solve(program, tol, max_iter).run(0.01 * tol, start)
+            again = _Solve(program, tol, left).run(0.01 * tol, start)
+            outcome = replace(again, iterations=outcome.iterations + again.iterations)
         return outcome
 
 
@@ -83,17 +89,22 @@ class _Solve:
     def __init__(self, program: Program, tol: float, max_iter: int) -> None:
         self.program, self.tol, self.max_iter = program, tol, max_iter
         row_norms = program.constraints.row_norms(2.0)
-        self.scale = float(row_norms[row_norms > 0].mean())
+        self.scale = float(row_norms.sum()) / max(int((row_norms > 0).sum()), 1)
+        if not (0 < self.scale < np.inf and row_norms.max() < np.inf):
+            raise ProblemError(
+                "products of tokens and queries leave floating point: scale them to about one"
+            )
         self.scaled = _divide(program, self.scale)
         self.lam = 1 / np.maximum(row_norms / self.scale, 1e-9)
         self.lam[program.equality] = 0.0
         self.iterations = 0
-        self.separability = _Separability(self.scaled, self.lam)
+        self.separability = _Separability(self.scaled, self.lam, max_iter)
 
     def run(self, target: float, start: Array | None) -> Outcome:
         """Follow paths until one has a gap of at most ``target``."""
         path = None if start is None else self._start_warm(target, start)
-        if path is None or not path.bounds.gap <= target:
+        proven = self.separability.farkas is not None
+        if path is None or not (proven or path.bounds.gap <= target):
             path = self._start_cold(target)
         return self._conclude(path)
 
@@ -101,7 +112,10 @@ class _Solve:
         """From other multipliers and the w that belongs to them, if that separates."""
         scaled, q = self.scaled, self.scaled.q
         free = scaled.equality
-        lam = start * (1.0 if scaled.cap is None else np.power(self.scale, scaled.p))
+        lam = np.where(free, start, np.maximum(start, 0.0))
+        if scaled.cap is not None:
+            lam = lam * np.power(self.scale, scaled.p)
+            lam = np.where(free, lam, np.minimum(lam, scaled.cap))
         u = scaled.constraints.adjoint(lam)
         if scaled.cap is None:
             # The size of a hard margin's multipliers is free: w is then about one.
@@ -135,9 +149,16 @@ class _Solve:
         first = self._follow(
             self.scaled.at(2.0), SEPARABLE, (None, self.lam), self.separability.watch
         )
+        if self.scaled.cap is not None and first.bounds.w is not None and not first.bounds.w.any():
+            # Is w = 0 the answer, or only the best so far? That does not depend on p.
+            first = self._follow(self.scaled.at(2.0), target, (None, self.lam))
         w, lam = first.bounds.w, first.bounds.lam
         if w is None or lam is None:
             return first
+        if not w.any():
+            bounds = Bounds(self.scaled)
+            bounds.see_dual(lam, self.scaled.constraints.adjoint(lam))
+            return replace(first, bounds=bounds)
         # Entries of about one: |w|^20 then stays in range.
         largest = float(np.abs(w).max())
         self.scale, self.scaled = self.scale / largest, _divide(self.scaled, 1 / largest)
@@ -164,7 +185,7 @@ class _Solve:
         *,
         warm: bool = False,
     ) -> Path:
-        left = max(self.max_iter - self.iterations, 1)
+        left = max(self.max_iter - self.iterations - self.separability.iterations, 1)
         path = follow_path(program, target, left, start, watch, warm=warm)
         self.iterations += path.iterations
         return path
@@ -179,6 +200,8 @@ class _Solve:
         lam = bounds.lam if bounds.lam is not None else path.lam
         if bounds.w is None:
             unit = lam / float(program.b @ lam)
+            if not np.isfinite(unit).all():
+                raise ProblemError(f"at p = {program.p:g} {OUT_OF_RANGE}")
             status = _judge(cancellation(program, unit))
             return Outcome(status, iterations, method, np.inf, farkas=unit)
         w = bounds.w / self.scale
@@ -190,11 +213,10 @@ class _Solve:
             lam = np.where(program.equality, lam, np.minimum(lam, program.cap))
         if not (np.isfinite(lam).all() and lam.any()):
             raise ProblemError(
-                f"|w|^p leaves floating point, with |w| = {lp_norm(w, program.p):.1e} and"
-                f" p = {program.p:g}: divide the tokens or queries by about {self.scale:.0e}"
+                f"|w|^p with |w| = {lp_norm(w, program.p):.1e}, p = {program.p:g} {OUT_OF_RANGE}"
             )
         gap = measure_gap(program, w, lam)
-        if gap + rounding(program, w, lam) <= self.tol:
+        if max(gap, 0.0) + rounding(program, w, lam) <= self.tol:
             status = Status.OPTIMAL
         elif iterations >= self.max_iter:
             status = Status.MAX_ITERATIONS
@@ -221,8 +243,8 @@ class _Separability:
     Whether the rows can be separated does not depend on p, and p = 2 is where that shows best.
     """
 
-    def __init__(self, program: Program, lam: Array) -> None:
-        self.program, self.lam = program, lam
+    def __init__(self, program: Program, lam: Array, max_iter: int) -> None:
+        self.program, self.lam, self.max_iter = program, lam, max_iter
         self.farkas: Array | None = None
         self.iterations = 0
         self._next_try = 1e4
@@ -243,34 +265,43 @@ class _Separability:
         if self._asked or (bounds.lower < 1e4 and iteration < 15):
             return False
         self._asked = True
-        path = follow_path(self.program.at(2.0), SEPARABLE, 100, (None, self.lam), self.watch)
+        left = max(self.max_iter - iteration, 1)
+        path = follow_path(self.program.at(2.0), SEPARABLE, left, (None, self.lam), self.watch)
         self.iterations = path.iterations
         return path.stopped
 
 
 def measure_gap(program: Program, w: Array, lam: Array) -> float:
-    """The gap between w and lam, computed from the rows; inf if w is not feasible."""
+    """The gap between w and lam, computed from the rows; inf where one of them bounds nothing."""
+    inequalities = lam[~program.equality]
+    cap = np.inf if program.cap is None else program.cap
+    if inequalities.size and not (inequalities.min() >= 0 and inequalities.max() <= cap):
+        return np.inf
     bounds = Bounds(program)
-    bounds.see_primal(w, program.constraints.apply(w))
+    upper, _ = bounds.primal_bound(w, program.constraints.apply(w))
     bounds.see_dual(lam, program.constraints.adjoint(lam))
-    return bounds.gap
+    return upper / bounds.lower - 1 if bounds.lower > 0 else np.inf
 
 
 def rounding(program: Program, w: Array, lam: Array) -> float:
-    """What rounding may hide of the gap.
+    """What floating point may hide of the gap.
 
     A row is known to ``eps |a_k|_q |w|_p``, which matters where it is as near to its right-hand
     side (or where it falls short, with a soft margin), and ``|A' lam|_q`` to
-    ``eps sum_k |lam_k| |a_k|_q``; eps is twice the machine's.
+    ``eps sum_k |lam_k| |a_k|_q``; eps is twice the machine's. Rows with b = 0 hold only to
+    :data:`FEASIBILITY`, at ``|lam_k|`` for each unit that is missing.
     """
     eps = 2 * float(np.finfo(np.float64).eps)
     norm = lp_norm(w, program.p)
     norms = program.constraints.row_norms(program.q)
+    y = program.constraints.apply(w)
     weighted = eps * float(np.abs(lam) @ norms)
+    short = np.where(program.equality, np.abs(y), np.maximum(-y, 0.0))
+    missing = float(np.abs(lam[program.b == 0]) @ short[program.b == 0])
     if program.cap is not None:
-        bounds = Bounds(program)
-        bounds.see_primal(w, program.constraints.apply(w))
-        return weighted * norm / bounds.upper if bounds.upper > 0 else 0.0
-    slack = program.constraints.apply(w) - program.b
-    unsure = float((eps * norm * norms - slack)[program.b == 1].max())
-    return max(unsure, 0.0) + weighted / lp_norm(program.constraints.adjoint(lam), program.q)
+        upper, _ = Bounds(program).primal_bound(w, y)
+        missing = float(np.abs(lam[program.equality]) @ short[program.equality])
+        return (weighted * norm + missing) / upper if 0 < upper < np.inf else 0.0
+    unsure = float((eps * norm * norms - (y - 1))[program.b == 1].max())
+    size = lp_norm(program.constraints.adjoint(lam), program.q)
+    return max(unsure, 0.0) + weighted / size + missing / float(program.b @ lam)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
-from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
 __all__ = ["limit_threads"]
 
+# The number belongs to the process: of two callers with a wish, the second waits.
+_lock = threading.RLock()
 
-def limit_threads(threads: int | None) -> AbstractContextManager[Any]:
+
+@contextmanager
+def limit_threads(threads: int | None) -> Iterator[None]:
     """Hold BLAS to a number of threads inside a ``with``; None changes nothing."""
     if threads is None:
-        return nullcontext()
-    return _controller().limit(limits=int(threads), user_api="blas")
+        yield
+        return
+    with _lock, _controller().limit(limits=int(threads), user_api="blas"):
+        yield
 
 
 @cache
