@@ -91,13 +91,13 @@ class DirectNewton:
         return self._factor_rows()
 
     def _factor_rows(self) -> Callable[[Array, Array], Pair]:
-        constraints, e = self.constraints, self.e
-        c = self.k / self.h
+        # The functions hold no self: in a cycle the factors would outlive their use.
+        constraints, h, c = self.constraints, self.h, self.k / self.h
         G = constraints.gram(c)
-        solve_scaled = _factor_scaled(G, np.diagonal(G) + e)
+        solve_scaled = _factor_scaled(G, np.diagonal(G) + self.e)
 
         def precondition(f: Array, g: Array) -> Pair:
-            start = f / self.h
+            start = f / h
             dl = solve_scaled(g - constraints.apply(start))
             return start + c * constraints.adjoint(dl), dl
 
@@ -105,17 +105,18 @@ class DirectNewton:
 
     def _factor_unknowns(self) -> Callable[[Array, Array], Pair]:
         # dw = f / h + sqrt(C) v, and v solves (I + sqrt(C) A' E^-1 A sqrt(C)) v = ...
-        root = np.sqrt(self.k / self.h)
-        B = self.constraints.matrix * root
-        scaled = B / np.sqrt(self.e)[:, None]
+        constraints, h, e = self.constraints, self.h, self.e
+        root = np.sqrt(self.k / h)
+        B = constraints.matrix * root
+        scaled = B / np.sqrt(e)[:, None]
         G = scaled.T @ scaled
         solve_scaled = _factor_scaled(G, np.diagonal(G) + 1.0)
 
         def precondition(f: Array, g: Array) -> Pair:
-            start = f / self.h
-            v = solve_scaled(B.T @ ((g - self.constraints.apply(start)) / self.e))
+            start = f / h
+            v = solve_scaled(B.T @ ((g - constraints.apply(start)) / e))
             dw = start + root * v
-            return dw, (g - self.constraints.apply(dw)) / self.e
+            return dw, (g - constraints.apply(dw)) / e
 
         return precondition
 
@@ -146,13 +147,13 @@ def _factor_scaled(G: Array, diagonal: Array) -> Callable[[Array], Array]:
     scale = 1 / np.sqrt(diagonal)
     G *= scale
     G *= scale[:, None]
-    regularisation = 1e-15
-    while True:
+    for regularisation in np.geomspace(1e-15, 1e5, 21):
         G.flat[:: len(scale) + 1] = 1.0 + regularisation
         factor, failed = _factorize(G, lower=1, clean=0)
         if not failed:
             break
-        regularisation *= 10
+    else:  # nan: let the residual tell
+        return lambda x: np.full_like(x, np.nan)
     return lambda x: scale * _back_substitute(factor, scale * x, lower=1)[0]
 
 
