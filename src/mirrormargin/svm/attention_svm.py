@@ -29,7 +29,7 @@ from mirrormargin.svm.arguments import (
 from mirrormargin.svm.compiled import fits_kernel
 from mirrormargin.svm.interior.constraints import MatrixConstraints, TokenConstraints
 from mirrormargin.svm.interior.program import Program
-from mirrormargin.svm.interior.solver import Outcome, Status, solve_program
+from mirrormargin.svm.interior.solver import Outcome, Status, refuse_row, solve_program
 from mirrormargin.svm.interior.threads import limit_threads
 from mirrormargin.svm.solution import MaxMarginSolution, describe
 
@@ -139,9 +139,7 @@ def solve_attention_svm(
         start = read_start(warm_start, (n, T))[np.arange(T) != reference_tokens(chosen)[:, None]]
     identical = find_identical(X, chosen, program)
     if identical is not None:
-        lam = np.zeros(program.constraints.num_rows)
-        lam[identical[3]] = 1.0
-        outcome = Outcome(Status.INFEASIBLE, 0, "comparison of tokens", np.inf, farkas=lam)
+        outcome = refuse_row(program, identical[3], "comparison of tokens")
     else:
         outcome = None
         if threads is None and min(n * (T - 1), d * d) <= ONE_THREAD_BELOW:

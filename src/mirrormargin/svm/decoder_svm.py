@@ -23,7 +23,7 @@ from mirrormargin.svm.arguments import (
 )
 from mirrormargin.svm.interior.constraints import MatrixConstraints
 from mirrormargin.svm.interior.program import Program
-from mirrormargin.svm.interior.solver import Outcome, Status, solve_program
+from mirrormargin.svm.interior.solver import refuse_row, solve_program
 from mirrormargin.svm.interior.threads import limit_threads
 from mirrormargin.svm.solution import MaxMarginSolution, describe
 
@@ -101,9 +101,7 @@ def solve_decoder_svm(
     program = Program(MatrixConstraints(x * y[:, None]), check_p(p), ones, none, check_cap(C))
     zero = np.flatnonzero(~x.any(axis=1))
     if zero.size and C is None:
-        lam = np.zeros(len(x))
-        lam[zero[0]] = 1.0
-        outcome = Outcome(Status.INFEASIBLE, 0, "comparison with zero", np.inf, farkas=lam)
+        outcome = refuse_row(program, int(zero[0]), "comparison with zero")
     else:
         with limit_threads(threads):
             outcome = solve_program(program, tol, max_iter, start)

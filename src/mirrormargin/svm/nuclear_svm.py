@@ -37,7 +37,7 @@ from mirrormargin.svm.interior.nuclear_path import (
     spectral_norm,
 )
 from mirrormargin.svm.interior.program import Program
-from mirrormargin.svm.interior.solver import Outcome, Status, solve_program
+from mirrormargin.svm.interior.solver import Outcome, Status, refuse_row, solve_program
 from mirrormargin.svm.interior.threads import limit_threads
 from mirrormargin.svm.solution import (
     SUPPORT,
@@ -151,9 +151,7 @@ def solve_nuclear_svm(
     check_threads(threads)
     identical = find_identical(X, chosen, program)
     if identical is not None:
-        lam = np.zeros(program.constraints.num_rows)
-        lam[identical[3]] = 1.0
-        outcome = Outcome(Status.INFEASIBLE, 0, "comparison of tokens", np.inf, farkas=lam)
+        outcome = refuse_row(program, identical[3], "comparison of tokens")
     else:
         with limit_threads(threads):
             outcome = _solve(program, tol, max_iter)

@@ -19,7 +19,7 @@ from mirrormargin.svm.interior.links import RAISE
 from mirrormargin.svm.interior.path import Path, follow_path
 from mirrormargin.svm.interior.program import Bounds, Program, lp_norm, signed_power
 
-__all__ = ["Outcome", "Status", "measure_gap", "rounding", "solve_program"]
+__all__ = ["Outcome", "Status", "measure_gap", "refuse_row", "rounding", "solve_program"]
 
 Array = NDArray[np.float64]
 
@@ -83,6 +83,13 @@ def solve_program(program: Program, tol: float, max_iter: int, start: Array | No
         return outcome
 
 
+def refuse_row(program: Program, row: int, method: str) -> Outcome:
+    """The outcome where one row of zeros asks for more than zero."""
+    lam = np.zeros(program.constraints.num_rows)
+    lam[row] = 1.0
+    return Outcome(Status.INFEASIBLE, 0, method, np.inf, farkas=lam)
+
+
 class _Solve:
     """One solve: the program with rows of mean norm one, and the Newton steps so far."""
 
@@ -92,7 +99,8 @@ class _Solve:
         self.scale = float(row_norms.sum()) / max(int((row_norms > 0).sum()), 1)
         if not (0 < self.scale < np.inf and row_norms.max() < np.inf):
             raise ProblemError(
-                "products of tokens and queries leave floating point: scale them to about one"
+                "the products of the data leave floating point: scale tokens, queries or features"
+                " to about one"
             )
         self.scaled = _divide(program, self.scale)
         self.lam = 1 / np.maximum(row_norms / self.scale, 1e-9)
