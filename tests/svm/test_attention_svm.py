@@ -255,3 +255,10 @@ def test_a_larger_set_of_constraints_has_no_larger_margin():
     X, z, selection = planted(13, n=6)
     fewer = solve_attention_svm(*Problem(X[:4], z[:4], selection[:4]), 1.5)
     assert solve_attention_svm(X, z, selection, 1.5).margin <= fewer.margin * (1 + 1e-8)
+
+
+def test_a_solution_prints_on_one_line():
+    text = repr(solve_attention_svm(*planted(7), 1.5))
+    assert text.startswith("AttentionSVM(p=1.5, status='optimal', margin=")
+    assert "\n" not in text
+    assert len(text) < 200

@@ -53,7 +53,7 @@ DENSE_BELOW = 200_000  # entries of A
 ONE_THREAD_BELOW = 400  # rows or unknowns: threads of BLAS then wait for each other
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class AttentionSVM(MaxMarginSolution):
     """The solution of an attention SVM; see :class:`MaxMarginSolution` for the other fields.
 

@@ -32,7 +32,7 @@ __all__ = ["DecoderSVM", "solve_decoder_svm"]
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class DecoderSVM(MaxMarginSolution):
     """The solution of a decoder SVM; ``duals`` and ``support`` have shape (n,).
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ __all__ = ["AttentionSVMs", "solve_many"]
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class AttentionSVMs:
     """Solutions of P problems at E exponents for I selections each.
 
@@ -74,7 +74,12 @@ class AttentionSVMs:
     p: Array
     selections: NDArray[np.intp]
     tol: float
-    problems: tuple[AttentionProblem, ...] = field(repr=False)
+    problems: tuple[AttentionProblem, ...]
+
+    def __repr__(self) -> str:
+        solved = int((self.status == Status.OPTIMAL).sum())
+        shape = " x ".join(map(str, self.status.shape))
+        return f"AttentionSVMs({shape} problems x exponents x selections, {solved} optimal)"
 
     @property
     def certificate(self) -> FarkasCertificate | None:

@@ -12,7 +12,7 @@ p = 2, which also tells whether any W separates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -55,7 +55,7 @@ RANK = 1e-4  # a singular value counts above this share of the largest
 START = 0.3  # the gap at p = 2 from which the path starts
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class NuclearSVM(CertifiedSolution):
     """A solution of ``min |W|_*  s.t.  A W >= 1``; see :class:`CertifiedSolution` for the rest.
 
@@ -72,7 +72,7 @@ class NuclearSVM(CertifiedSolution):
     W: Array
     rank: int
     selection: NDArray[np.intp]
-    constraints: TokenConstraints = field(repr=False)
+    constraints: TokenConstraints
 
     remedy: ClassVar[str] = "change the selection or remove a sequence"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -74,7 +74,7 @@ class FarkasCertificate:
     identical: tuple[int, int, int] | None = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class CertifiedSolution(ABC):
     """What every solve returns.
 
@@ -100,9 +100,18 @@ class CertifiedSolution(ABC):
     iterations: int
     method: str
     certificate: FarkasCertificate | None = None
-    lam: Array = field(repr=False)
+    lam: Array
 
     remedy: ClassVar[str] = "change the selection, or use a soft margin, C=..."
+
+    def __repr__(self) -> str:
+        exponent = f"p={self.p:g}, " if isinstance(self, MaxMarginSolution) else ""
+        return (
+            f"{type(self).__name__}({exponent}status={str(self.status)!r},"
+            f" margin={self.margin:.6g}, gap={self.gap:.1e},"
+            f" support={int(self.support.sum())} of {self.lam.size},"
+            f" iterations={self.iterations}, method={self.method!r})"
+        )
 
     @abstractmethod
     def residuals(self) -> Residuals:
@@ -162,7 +171,7 @@ class CertifiedSolution(ABC):
         )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class MaxMarginSolution(CertifiedSolution):
     """A solution of ``min |w|_p  s.t.  A w >= b``, or of its soft variant.
 
@@ -173,8 +182,8 @@ class MaxMarginSolution(CertifiedSolution):
     """
 
     p: float
-    program: Program = field(repr=False)
-    w: Array = field(repr=False)
+    program: Program
+    w: Array
 
     def residuals(self) -> Residuals:
         """Measure the optimality conditions anew, from the problem's own arrays."""
