@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from svm_problems import planted
+from svm_problems import planted, random_exponent, random_problem
 from threadpoolctl import ThreadpoolController
 
 import mirrormargin as mm
@@ -130,3 +130,13 @@ def test_solves_with_a_number_of_threads_wait_for_each_other():
     other.join()
     assert seen
     assert _blas_threads() == before
+
+
+@pytest.mark.parametrize("first", range(0, 240, 60))
+def test_soft_margins_at_any_price_are_solved_up_to_p_5_and_never_misjudged(first):
+    for seed in range(first, first + 60):
+        p = min(random_exponent(seed), 5.0) if seed % 4 else random_exponent(seed)
+        C = 10 ** np.random.default_rng(seed).uniform(-3, 3)
+        solution = solve_attention_svm(*random_problem(seed), p, C=C, raise_on_failure=False)
+        assert solution.is_optimal() == (solution.status == "optimal"), seed
+        assert solution.status == "optimal" or p > 5, (seed, p, C, solution)

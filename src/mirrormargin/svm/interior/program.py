@@ -108,8 +108,21 @@ class Bounds:
         if program.cap is None:
             least = float(y[self._margin_rows].min())
             return (norm / least, 1 / least) if least > 0 else (np.inf, 1.0)
+        return self._soft_bound(norm, y)
+
+    def _soft_bound(self, norm: float, y: Array) -> tuple[float, float]:
+        """The better of w as it is, and w so long that no row falls short."""
+        program = self.program
+        assert program.cap is not None
         shortfall = float(np.maximum(program.b - y, 0.0)[~program.equality].sum())
-        return float(np.power(norm, program.p) / program.p + program.cap * shortfall), 1.0
+        upper = float(np.power(norm, program.p) / program.p + program.cap * shortfall)
+        least = float(y[self._margin_rows].min())
+        if least > 0 and self._row_norms is None:
+            scale = (1 + 1e-15) / least
+            longer = float(np.power(norm * scale, program.p) / program.p)
+            if longer < upper:
+                return longer, scale
+        return upper, 1.0
 
     def see_dual(self, lam: Array, u: Array) -> None:
         """Take in multipliers ``lam`` (within their signs) with ``u = A' lam``."""

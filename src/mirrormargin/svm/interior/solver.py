@@ -80,7 +80,25 @@ def solve_program(program: Program, tol: float, max_iter: int, start: Array | No
             # Rounding takes more than its half of tol: leave it more.
             again = _Solve(program, tol, left).run(0.01 * tol, start)
             outcome = replace(again, iterations=outcome.iterations + again.iterations)
+        if program.cap is not None and outcome.status is not Status.OPTIMAL:
+            outcome = _solve_soft_at_its_ends(program, tol, max_iter) or outcome
         return outcome
+
+
+def _solve_soft_at_its_ends(program: Program, tol: float, max_iter: int) -> Outcome | None:
+    """Where C is so far from the data that the path fails: all rows fall short, or none does."""
+    assert program.cap is not None
+    constraints = program.constraints
+    lam = np.where(program.equality, 0.0, program.cap * program.b)
+    offers = [(signed_power(constraints.adjoint(lam), program.q - 1), lam)]
+    hard = _Solve(replace(program, cap=None), tol, max_iter).run(0.1 * tol / program.p, None)
+    if hard.w is not None and hard.lam is not None:
+        offers.append((hard.w * (1 + 1e-15), hard.lam))
+    for w, lam in offers:
+        gap = measure_gap(program, w, lam)
+        if max(gap, 0.0) + rounding(program, w, lam) <= tol:
+            return Outcome(Status.OPTIMAL, hard.iterations, hard.method, gap, w, lam)
+    return None
 
 
 def refuse_row(program: Program, row: int, method: str) -> Outcome:
@@ -164,9 +182,14 @@ class _Solve:
         if w is None or lam is None:
             return first
         if not w.any():
+            # Or is it only shorter than rounding shows? A root makes it longer.
+            u = self.scaled.constraints.adjoint(lam)
+            w = signed_power(u, self.scaled.q - 1)
             bounds = Bounds(self.scaled)
-            bounds.see_dual(lam, self.scaled.constraints.adjoint(lam))
-            return replace(first, bounds=bounds)
+            bounds.see_dual(lam, u)
+            bounds.see_primal(w, self.scaled.constraints.apply(w))
+            if bounds.gap <= target or not w.any():
+                return replace(first, bounds=bounds)
         # Entries of about one: |w|^20 then stays in range.
         largest = float(np.abs(w).max())
         self.scale, self.scaled = self.scale / largest, _divide(self.scaled, 1 / largest)
@@ -309,7 +332,16 @@ def rounding(program: Program, w: Array, lam: Array) -> float:
     if program.cap is not None:
         upper, _ = Bounds(program).primal_bound(w, y)
         missing = float(np.abs(lam[program.equality]) @ short[program.equality])
-        return (weighted * norm + missing) / upper if 0 < upper < np.inf else 0.0
+        if not 0 < upper < np.inf:
+            return 0.0
+        unsure = eps * norm * norms
+        slack = (y - program.b)[~program.equality]
+        unsure = unsure[~program.equality]
+        # A row that may fall short pays its price, unless w is made longer for all of them.
+        price = program.cap * float(unsure[slack <= unsure].sum()) / upper
+        if (slack >= -unsure).all():
+            price = min(price, 2 * program.p * float(unsure.max()))
+        return price + (weighted * norm + missing) / upper
     unsure = float((eps * norm * norms - (y - 1))[program.b == 1].max())
     size = lp_norm(program.constraints.adjoint(lam), program.q)
     return max(unsure, 0.0) + weighted / size + missing / float(program.b @ lam)
