@@ -9,63 +9,27 @@ head v (d,) reads the token average that attention makes; only the key-query mat
     L(W)    = (1/n) sum_i loss(m_i)
     grad L  = (1/n) sum_i loss'(m_i) X_i' c_i z_i',    c_it = s_it (gamma_it - m_i).
 
-Training drives s_i to one token, where ``gamma_it - m_i`` is a difference of nearly equal numbers.
-Both it and the loss are therefore written with the drop ``sum_t s_it (gamma_ia - gamma_it)`` below
-the score of a reference token a, a sum that stays accurate however small it gets.
+Training drives s_i to one token, where ``gamma_it - m_i`` is a difference of nearly equal numbers
+and everything underflows in the end; :mod:`mirrormargin.attention.logits` says how to avoid both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
 
 from mirrormargin.attention.arrays import check_finite, check_shape, read_array, read_tokens
+from mirrormargin.attention.logits import attend, find_log_loss_gap, find_logit_gradient
+from mirrormargin.attention.losses import LOSSES, MarginLoss
 from mirrormargin.errors import ProblemError
 
-__all__ = ["LOSSES", "AttentionProblem", "MarginLoss"]
+__all__ = ["AttentionProblem"]
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class MarginLoss:
-    """A decreasing loss of the margin; each function acts on arrays entry by entry.
-
-    Attributes:
-        value: ``loss(m)``.
-        derivative: ``loss'(m)``.
-        rise: ``loss(m - drop) - loss(m)`` for ``drop >= 0``, accurate for a tiny drop.
-    """
-
-    value: Callable[[Array], Array]
-    derivative: Callable[[Array], Array]
-    rise: Callable[[Array, Array], Array]
-
-
-def _logistic_value(m: Array) -> Array:
-    return np.logaddexp(0.0, -m)
-
-
-def _logistic_derivative(m: Array) -> Array:
-    return -expit(-m)
-
-
-def _logistic_rise(m: Array, drop: Array) -> Array:
-    # log((1 + e^(drop - m)) / (1 + e^-m)); the first form cannot cancel, the second not overflow.
-    near = np.log1p(np.expm1(np.minimum(drop, 1.0)) * expit(-m))
-    return np.where(drop <= 1.0, near, _logistic_value(m - drop) - _logistic_value(m))
-
-
-LOSSES: Mapping[str, MarginLoss] = MappingProxyType(
-    {"logistic": MarginLoss(_logistic_value, _logistic_derivative, _logistic_rise)}
-)
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -178,17 +142,20 @@ class AttentionProblem:
     @property
     def loss_floor(self) -> float:
         """The loss when all attention is on the optimal tokens: no W goes below it."""
-        return float(LOSSES[self.loss_name].value(self.scores.max(axis=1)).mean())
+        return float(self.margin_loss.value(self.scores.max(axis=1)).mean())
+
+    @property
+    def margin_loss(self) -> MarginLoss:
+        """The loss as a function of the margin."""
+        return LOSSES[self.loss_name]
 
     def attention(self, W: ArrayLike | Any) -> Array:
         """Attention maps s, shape (n, T); each row sums to one."""
-        logits = self._logits(W)
-        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return weights / weights.sum(axis=1, keepdims=True)
+        return attend(self.logits(W))[0]
 
     def selected_tokens(self, W: ArrayLike | Any) -> NDArray[np.intp]:
         """Index of the most attended token of each sequence, shape (n,); the first on ties."""
-        return self._logits(W).argmax(axis=1)
+        return self.logits(W).argmax(axis=1)
 
     def margins(self, W: ArrayLike | Any) -> Array:
         """m, shape (n,): label times output, positive where the sequence is classified right."""
@@ -196,7 +163,7 @@ class AttentionProblem:
 
     def loss(self, W: ArrayLike | Any) -> float:
         """L(W), the mean loss of the margins."""
-        return float(LOSSES[self.loss_name].value(self.margins(W)).mean())
+        return float(self.margin_loss.value(self.margins(W)).mean())
 
     def loss_gap(self, W: ArrayLike | Any) -> float:
         """L(W) minus its floor, with all digits even where the two round to the same number.
@@ -205,7 +172,14 @@ class AttentionProblem:
         """
         best = self.scores.max(axis=1)
         drop = (self.attention(W) * (best[:, None] - self.scores)).sum(axis=1)
-        return float(LOSSES[self.loss_name].rise(best, drop).mean())
+        return float(self.margin_loss.rise(best, drop).mean())
+
+    def log_loss_gap(self, W: ArrayLike | Any) -> float:
+        """``log(L(W) - floor)``, where the gap itself has underflowed long ago.
+
+        -inf if the gap is exactly zero. Pinned by ``test_log_loss_gap_at_every_logit_gap``.
+        """
+        return float(find_log_loss_gap(self.logits(W), self.scores, self.margin_loss))
 
     def gradient(self, W: ArrayLike | Any) -> Array:
         """The gradient of L at W, shape (d, d).
@@ -213,16 +187,27 @@ class AttentionProblem:
         Accurate entry by entry until the attention off the selected tokens underflows; pinned by
         ``test_gradient_keeps_its_digits_under_saturated_attention``.
         """
-        s = self.attention(W)
-        rows = np.arange(self.num_sequences)
-        reference = self.scores[rows, s.argmax(axis=1)][:, None]
-        below = reference - self.scores
-        drop = (s * below).sum(axis=1, keepdims=True)
-        slope = LOSSES[self.loss_name].derivative(reference - drop)
-        c = slope * s * (drop - below)
-        return (c[:, None, :] @ self.tokens)[:, 0, :].T @ self.queries / self.num_sequences
+        mantissa, log_scale = self.scaled_gradient(W)
+        return mantissa * np.exp(log_scale)
 
-    def _logits(self, W: ArrayLike | Any) -> Array:
+    def scaled_gradient(self, W: ArrayLike | Any) -> tuple[Array, float]:
+        """``(mantissa, log_scale)`` with ``gradient = mantissa * exp(log_scale)``.
+
+        The mantissa, shape (d, d), has about the size of scores times tokens times queries at
+        every W, so that the direction of the gradient is known however small it is.
+
+        Example:
+            >>> problem = AttentionProblem([[[1.0, 0], [0, 1.0]]], [[1.0, 0]], [1], [0, 2.0])
+            >>> mantissa, log_scale = problem.scaled_gradient([[-1e6, 0], [0, 0]])
+            >>> mantissa, round(log_scale, 3)
+            (array([[ 2.,  0.],
+                   [-2.,  0.]]), -1000002.127)
+        """
+        gradient = find_logit_gradient(self.logits(W), self.scores, self.margin_loss)
+        return self.pull_back(gradient.mantissa), float(gradient.log_scale)
+
+    def logits(self, W: ArrayLike | Any) -> Array:
+        """``X_i W z_i``, shape (n, T)."""
         matrix = read_array("W", W)
         check_shape("W", matrix, (self.dim, self.dim), "a square matrix of the tokens' width")
         check_finite("W", matrix)
@@ -231,3 +216,7 @@ class AttentionProblem:
         if not np.isfinite(logits).all():
             raise ProblemError("W is so large that X W z overflows: scale W or the tokens down")
         return logits
+
+    def pull_back(self, logit_gradient: Array) -> Array:
+        """``sum_i X_i' g_i z_i'``, (d, d): a gradient by the logits, (n, T), as one by W."""
+        return (logit_gradient[:, None, :] @ self.tokens)[:, 0, :].T @ self.queries

@@ -1,0 +1,74 @@
+r"""Losses of the margin, each strictly decreasing, with what training needs to stay in range.
+
+    logistic      log(1 + e^-m)
+    exponential   e^-m
+    correlation   -m
+
+Slopes are given by their logarithm, and curvatures as a share of the slope: both stay in the range
+of floating point where the loss itself does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+__all__ = ["LOSSES", "MarginLoss"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MarginLoss:
+    """A decreasing loss of the margin; each function acts on arrays entry by entry.
+
+    Attributes:
+        value: ``loss(m)``.
+        log_slope: ``log(-loss'(m))``.
+        curvature: ``-loss''(m) / loss'(m)``.
+        rise: ``loss(m - drop) - loss(m)`` for ``drop >= 0``, accurate for a tiny drop.
+    """
+
+    value: Callable[[Array], Array]
+    log_slope: Callable[[Array], Array]
+    curvature: Callable[[Array], Array]
+    rise: Callable[[Array, Array], Array]
+
+
+def _logistic_value(m: Array) -> Array:
+    return np.logaddexp(0.0, -m)
+
+
+def _logistic_rise(m: Array, drop: Array) -> Array:
+    # log((1 + e^(drop - m)) / (1 + e^-m)); the first form cannot cancel, the second not overflow.
+    near = np.log1p(np.expm1(np.minimum(drop, 1.0)) * expit(-m))
+    return np.where(drop <= 1.0, near, _logistic_value(m - drop) - _logistic_value(m))
+
+
+LOSSES: Mapping[str, MarginLoss] = MappingProxyType(
+    {
+        "logistic": MarginLoss(
+            value=_logistic_value,
+            log_slope=lambda m: -np.logaddexp(0.0, m),
+            curvature=expit,
+            rise=_logistic_rise,
+        ),
+        "exponential": MarginLoss(
+            value=lambda m: np.exp(-m),
+            log_slope=lambda m: -m,
+            curvature=np.ones_like,
+            rise=lambda m, drop: np.exp(-m) * np.expm1(drop),
+        ),
+        "correlation": MarginLoss(
+            value=lambda m: -m,
+            log_slope=np.zeros_like,
+            curvature=np.zeros_like,
+            rise=lambda m, drop: drop,
+        ),
+    }
+)
