@@ -12,6 +12,15 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from mirrormargin.attention import AttentionProblem, synthetic
+    from mirrormargin.dynamics import (
+        AttentionRecord,
+        NormalInit,
+        basin_statistics,
+        classify_selections,
+        resume_training,
+        train_attention,
+        train_joint,
+    )
     from mirrormargin.errors import (
         GeometryError,
         MirrorMarginError,
@@ -19,7 +28,9 @@ if TYPE_CHECKING:
         NotSeparableError,
         OptimizerError,
         ProblemError,
+        RunError,
         SolverError,
+        TrainingInterrupted,
     )
     from mirrormargin.geometry import (
         HypentropyPotential,
@@ -38,6 +49,15 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "attention": ("AttentionProblem", "synthetic"),
+    "dynamics": (
+        "AttentionRecord",
+        "NormalInit",
+        "basin_statistics",
+        "classify_selections",
+        "resume_training",
+        "train_attention",
+        "train_joint",
+    ),
     "errors": (
         "GeometryError",
         "MirrorMarginError",
@@ -45,7 +65,9 @@ _HOMES = {
         "NotSeparableError",
         "OptimizerError",
         "ProblemError",
+        "RunError",
         "SolverError",
+        "TrainingInterrupted",
     ),
     "geometry": ("HypentropyPotential", "LpPotential", "Potential", "directional_divergence"),
     "optim": ("MirrorAdam", "MirrorDescent", "param_groups"),
@@ -61,6 +83,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AttentionProblem",
+    "AttentionRecord",
     "GeometryError",
     "HypentropyPotential",
     "LpPotential",
@@ -68,19 +91,27 @@ __all__ = [
     "MirrorDescent",
     "MirrorMarginError",
     "NonFiniteGradientError",
+    "NormalInit",
     "NotSeparableError",
     "OptimizerError",
     "Potential",
     "ProblemError",
+    "RunError",
     "SolverError",
+    "TrainingInterrupted",
+    "basin_statistics",
+    "classify_selections",
     "directional_divergence",
     "is_locally_optimal",
     "param_groups",
+    "resume_training",
     "solve_attention_svm",
     "solve_decoder_svm",
     "solve_many",
     "solve_nuclear_svm",
     "synthetic",
+    "train_attention",
+    "train_joint",
 ]
 
 

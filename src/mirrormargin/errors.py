@@ -9,7 +9,9 @@ __all__ = [
     "NotSeparableError",
     "OptimizerError",
     "ProblemError",
+    "RunError",
     "SolverError",
+    "TrainingInterrupted",
 ]
 
 
@@ -47,3 +49,18 @@ class NotSeparableError(SolverError):
     @property
     def certificate(self) -> Any:
         return self.solution.certificate
+
+
+class RunError(MirrorMarginError, RuntimeError):
+    """A run on disk cannot be written or read."""
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """Training was interrupted from the keyboard; ``record`` holds what is done and goes on.
+
+    Not a MirrorMarginError: ``except Exception`` must let an interrupt pass.
+    """
+
+    def __init__(self, message: str, record: Any) -> None:
+        super().__init__(message)
+        self.record = record

@@ -29,12 +29,14 @@ class MarginLoss:
 
     Attributes:
         value: ``loss(m)``.
+        log_value: ``log(loss(m))``; nan where the loss is negative.
         log_slope: ``log(-loss'(m))``.
         curvature: ``-loss''(m) / loss'(m)``.
         rise: ``loss(m - drop) - loss(m)`` for ``drop >= 0``, accurate for a tiny drop.
     """
 
     value: Callable[[Array], Array]
+    log_value: Callable[[Array], Array]
     log_slope: Callable[[Array], Array]
     curvature: Callable[[Array], Array]
     rise: Callable[[Array, Array], Array]
@@ -42,6 +44,16 @@ class MarginLoss:
 
 def _logistic_value(m: Array) -> Array:
     return np.logaddexp(0.0, -m)
+
+
+def _logistic_log_value(m: Array) -> Array:
+    # Beyond 40, log(1 + e^-m) is e^-m to all digits.
+    return np.where(m > 40.0, -m, np.log(_logistic_value(np.minimum(m, 40.0))))
+
+
+def _correlation_log_value(m: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log(-m)
 
 
 def _logistic_rise(m: Array, drop: Array) -> Array:
@@ -54,18 +66,21 @@ LOSSES: Mapping[str, MarginLoss] = MappingProxyType(
     {
         "logistic": MarginLoss(
             value=_logistic_value,
+            log_value=_logistic_log_value,
             log_slope=lambda m: -np.logaddexp(0.0, m),
             curvature=expit,
             rise=_logistic_rise,
         ),
         "exponential": MarginLoss(
             value=lambda m: np.exp(-m),
+            log_value=lambda m: -m,
             log_slope=lambda m: -m,
             curvature=np.ones_like,
             rise=lambda m, drop: np.exp(-m) * np.expm1(drop),
         ),
         "correlation": MarginLoss(
             value=lambda m: -m,
+            log_value=_correlation_log_value,
             log_slope=np.zeros_like,
             curvature=np.zeros_like,
             rise=lambda m, drop: drop,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 import zipfile
 import zlib
@@ -90,7 +89,11 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.json:
             _print(solution, rows[-1])
     if arguments.out is not None:
-        _save(arguments.out, saved)
+        import numpy as np
+
+        from mirrormargin.runs import write_atomically
+
+        write_atomically(arguments.out, lambda file: np.savez_compressed(file, **saved))
     if arguments.json:
         print(json.dumps({"problem": str(arguments.problem), "solutions": rows}, indent=2))
     elif arguments.out is not None:
@@ -219,17 +222,3 @@ def _arrays(solution: Any) -> dict[str, Any]:
         "gap": solution.gap,
         "p": getattr(solution, "p", float("nan")),
     }
-
-
-def _save(path: Path, arrays: dict[str, Any]) -> None:
-    """Write a neighbour and rename it: an interrupted write leaves no half file."""
-    import numpy as np
-
-    neighbour = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(neighbour, "wb") as file:
-            np.savez_compressed(file, **arrays)
-        os.replace(neighbour, path)
-    except OSError as error:
-        neighbour.unlink(missing_ok=True)
-        raise ProblemError(f"{path} cannot be written: {error.strerror}") from error

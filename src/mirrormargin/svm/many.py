@@ -10,7 +10,6 @@ solver of :func:`solve_attention_svm`.
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.errors import ProblemError, SolverError
+from mirrormargin.geometry.sharing import count_cores
 from mirrormargin.svm.arguments import check_max_iter, check_threads, check_tol
 from mirrormargin.svm.attention_svm import (
     COMPILED,
@@ -168,7 +168,7 @@ def solve_many(
     jobs, places = _collect_jobs(members, exponents, chosen)
     columns = _make_columns(jobs)
     if fits_kernel(n, T, d):
-        offers = solve_jobs(jobs, 0.5 * tol, int(max_iter), threads or _count_cores())
+        offers = solve_jobs(jobs, 0.5 * tol, int(max_iter), threads or count_cores())
         left = _enter_offers(columns, jobs, offers, tol)
     else:
         left = np.arange(len(jobs))
@@ -195,12 +195,6 @@ def solve_many(
     if raise_on_failure:
         _check(record)
     return record
-
-
-def _count_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _collect_jobs(

@@ -9,15 +9,14 @@ with the original tokens, computed here in NumPy and not by the kernel.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrormargin.geometry.sharing import share_out
 from mirrormargin.svm.compiled import linear as at
 from mirrormargin.svm.compiled.kernel import FIRST_EXPONENT, load_kernel
 from mirrormargin.svm.compiled.linear import Work, allocate
@@ -111,38 +110,8 @@ def _solve_block(jobs: Jobs, tol: float, max_iter: int, threads: int) -> Offers:
         W[job] = work.unknowns[at.BEST_W] / scale
         lam[job] = work.rows[at.BEST_LAM]
 
-    _share_out(solve, len(jobs), threads, n * (T - 1), d * d)
+    share_out(solve, len(jobs), threads, lambda: allocate(n * (T - 1), d * d))
     return _measure(delta, z, jobs.p, W.reshape(-1, d, d), lam.reshape(-1, n, T - 1), steps)
-
-
-def _share_out(
-    solve: Callable[[int, Work], None], count: int, threads: int, m: int, D: int
-) -> None:
-    """Call ``solve`` for each job, each thread with its own memory."""
-    waiting = deque(range(count))
-
-    def take() -> None:
-        work = allocate(m, D)
-        # The setting belongs to the thread.
-        with np.errstate(all="ignore"):
-            while True:
-                try:
-                    job = waiting.popleft()
-                except IndexError:
-                    return
-                solve(job, work)
-
-    threads = min(threads, count)
-    if threads <= 1:
-        take()
-        return
-    with ThreadPoolExecutor(threads, thread_name_prefix="mirrormargin") as pool:
-        try:
-            for worker in [pool.submit(take) for _ in range(threads)]:
-                worker.result()
-        finally:
-            # After an interrupt no thread begins another job.
-            waiting.clear()
 
 
 def _offer(

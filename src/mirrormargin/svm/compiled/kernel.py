@@ -12,15 +12,13 @@ gets nowhere it stops, and leaves the problem to the general solver.
 # pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
-import hashlib
-import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from mirrormargin.geometry.routine import Routine
 from mirrormargin.svm.compiled import linear as at
 from mirrormargin.svm.compiled import vectors
 from mirrormargin.svm.compiled.linear import Work, factor_system, solve_system
@@ -320,34 +318,9 @@ _SIGNATURE = types.Tuple((types.int64, _real, types.int64))(
 )
 
 
-def _code_version() -> int:
-    """A digest of all that takes part in the kernel."""
-    digest = hashlib.sha256()
-    for module in (__file__, at.__file__, vectors.__file__):
-        digest.update(Path(module).read_bytes())
-    return int.from_bytes(digest.digest()[:7], "big")
-
-
-# Taken on import: a file edited later must not lend its digest to the code already in memory.
-_VERSION = _code_version()
-_lock = threading.Lock()
-_kernel: Any = None
+_kernel = Routine(_make_kernel, _SIGNATURE, [__file__, at.__file__, vectors.__file__])
 
 
 def load_kernel() -> Callable[..., tuple[int, float, int]]:
     """The kernel: compiled on first use, which takes seconds, or read from the disk."""
-    global _kernel
-    with _lock:
-        if _kernel is None:
-            _kernel = _compile()
-    return _kernel
-
-
-def _compile() -> Any:
-    function = _make_kernel(_VERSION)
-    options = {"nogil": True, "error_model": "numpy"}
-    try:
-        return njit(_SIGNATURE, cache=True, **options)(function)
-    except Exception:
-        # No folder to write to, a full disk, a damaged cache file: compile, keep nothing.
-        return njit(_SIGNATURE, **options)(function)
+    return _kernel.load()

@@ -1,0 +1,17 @@
+"""How training gets there: many runs at once, what they pass through, and where they end."""
+
+from mirrormargin.dynamics.basins import basin_statistics, classify_selections
+from mirrormargin.dynamics.inits import NormalInit
+from mirrormargin.dynamics.record import AttentionRecord
+from mirrormargin.dynamics.train_attention import resume_training, train_attention
+from mirrormargin.dynamics.train_joint import train_joint
+
+__all__ = [
+    "AttentionRecord",
+    "NormalInit",
+    "basin_statistics",
+    "classify_selections",
+    "resume_training",
+    "train_attention",
+    "train_joint",
+]

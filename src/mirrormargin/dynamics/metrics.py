@@ -1,0 +1,112 @@
+r"""What is measured of a W on its way.
+
+    log_loss         log L(W)
+    log_loss_gap     log(L(W) - floor), the floor that the head allows
+    norm             |W|_p
+    logit_gap        min over i and t of (x_i,sel - x_it)' W z_i, t not selected
+    margin           logit_gap / |W|_p, which grows to that of the max-margin solution
+    attention        mean over i of the attention on the selected token, the most attended one
+    log_unattended   log of the largest over i of what is not on the selected token
+    selection        the selected tokens
+    divergence       D(target, W), the directional divergence
+
+All of W's stand in one array, with as many axes in front as one likes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrormargin.attention import AttentionProblem
+from mirrormargin.attention.logits import attend, find_log_loss_gap, log_sum
+
+__all__ = ["MEASURES", "find_divergence", "find_norm", "measure"]
+
+Array = NDArray[np.float64]
+
+MEASURES = (
+    "log_loss",
+    "log_loss_gap",
+    "norm",
+    "logit_gap",
+    "margin",
+    "attention",
+    "log_unattended",
+    "selection",
+)
+BLOCK = 2_000_000  # logits at a time, to bound the memory
+
+
+def measure(
+    problem: AttentionProblem, W: Array, p: float, heads: Array | None = None
+) -> dict[str, NDArray[Any]]:
+    """All measures of W (..., d, d) but the divergence, under the problem's head or others.
+
+    Args:
+        problem: The problem.
+        W: The matrices.
+        p: Exponent of the norm.
+        heads: A head for each W, (..., d).
+    """
+    flat = W.reshape(-1, *W.shape[-2:])
+    scores = problem.scores
+    if heads is not None:
+        scores = problem.labels[:, None] * (
+            problem.tokens @ heads.reshape(len(flat), 1, -1, 1)
+        ).squeeze(-1)
+    count = max(1, BLOCK // problem.scores.size)
+    parts = []
+    for k in range(0, len(flat), count):
+        own = scores if heads is None else scores[k : k + count]
+        parts.append(_measure(problem, flat[k : k + count], own, p))
+    return {
+        name: np.concatenate([part[name] for part in parts]).reshape(
+            *W.shape[:-2], *parts[0][name].shape[1:]
+        )
+        for name in MEASURES
+    }
+
+
+def _measure(problem: AttentionProblem, W: Array, scores: Array, p: float) -> dict[str, Any]:
+    X, z = problem.tokens, problem.queries
+    logits = (X @ (z @ W.swapaxes(1, 2))[..., None])[..., 0]
+    s, log_s, leader = attend(logits)
+    others = np.ones(s.shape, bool)
+    np.put_along_axis(others, leader[..., None], False, axis=-1)
+    lead = np.take_along_axis(logits, leader[..., None], axis=-1) - logits
+    logit_gap = np.where(others, lead, np.inf).min(axis=(-1, -2))
+    norm = find_norm(W, p)
+    loss = problem.margin_loss
+    log_losses = loss.log_value((s * scores).sum(axis=-1))
+    return {
+        "log_loss": log_sum(log_losses) - np.log(problem.num_sequences),
+        "log_loss_gap": find_log_loss_gap(logits, scores, loss),
+        "norm": norm,
+        "logit_gap": logit_gap,
+        "margin": np.divide(logit_gap, norm, out=np.zeros_like(norm), where=norm > 0),
+        "attention": s.max(axis=-1).mean(axis=-1),
+        "log_unattended": log_sum(np.where(others, log_s, -np.inf)).max(axis=-1),
+        "selection": leader,
+    }
+
+
+def find_norm(W: Array, p: float) -> Array:
+    """|W|_p over the last two axes, without overflow or underflow on the way."""
+    size = np.abs(W)
+    top = size.max(axis=(-1, -2))
+    safe = np.where(top > 0, top, 1.0)
+    return top * ((size / safe[..., None, None]) ** p).sum(axis=(-1, -2)) ** (1 / p)
+
+
+def find_divergence(target: Array, W: Array, p: float) -> Array:
+    """:func:`directional_divergence` of each W from its target; nan where one is zero or nan."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        U = target / find_norm(target, p)[..., None, None]
+        V = W / find_norm(W, p)[..., None, None]
+        # Term by term, where each summand is >= 0 (Young): as LpPotential.bregman does it.
+        size = np.abs(V)
+        terms = np.abs(U) ** p / p + size**p * ((p - 1) / p) - np.sign(V) * size ** (p - 1) * U
+        return np.maximum(terms.sum(axis=(-1, -2)), 0.0)

@@ -1,0 +1,205 @@
+"""What a training leaves behind: numbers along the way, and all that it takes to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrormargin.attention import AttentionProblem
+from mirrormargin.dynamics.loop import End
+from mirrormargin.dynamics.metrics import find_divergence
+from mirrormargin.errors import ProblemError
+from mirrormargin.runs import read_run, write_run
+
+__all__ = ["AttentionRecord", "TrainingSettings"]
+
+Array = NDArray[np.float64]
+KIND = "attention training"
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How the runs of a record were trained; one entry for each exponent where it is a tuple."""
+
+    p: tuple[float, ...]
+    lr: tuple[float, ...]
+    head_lr: tuple[float, ...]
+    decay: float
+    head_decay: float
+    num_steps: tuple[int, ...]
+    step_rule: str
+    parameterization: str
+    rank: int
+    eps: float
+    max_lr: float
+    target: str
+    target_tol: float
+    keep_path: bool
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class AttentionRecord:
+    """All runs of one training; every array leads with the axes (problem, p, init).
+
+    Attributes:
+        W: The last matrices, (P, E, I, d, d).
+        steps: Recorded steps, (P, E, I, R); runs that end early repeat their last one.
+        log_loss: log of the loss, natural, (P, E, I, R).
+        log_loss_gap: log of the loss above its floor, natural, (P, E, I, R).
+        norm: |W|_p.
+        logit_gap: Smallest lead of a selected token, in logits.
+        margin: ``logit_gap / norm``.
+        attention: Mean attention on the selected tokens.
+        log_unattended: log of the most that some sequence does not give its selected token.
+        selection: The most attended tokens, (P, E, I, R, n).
+        divergence: D from the target, (P, E, I, R); None without a target.
+        target: The targets, (P, E, I, d, d); nan where there is none.
+        path: W at each recorded step, (P, E, I, R, d, d), if asked for.
+        head: The last head of a joint training, (P, E, I, d); None if the head was fixed, as the
+            following ones.
+        head_norm: |v|_p, (P, E, I, R).
+        head_divergence: D of the head from its target, (P, E, I, R).
+        head_target: The targets of the heads, (P, E, I, d).
+        head_path: The head at each recorded step, (P, E, I, R, d), if asked for.
+        factors: K and Q of a factored training, (P, E, I, 2, d, rank).
+        capped: How many of Polyak's steps ``max_lr`` cut, (P, E, I): with any, the floor was not
+            where the run ended, or ``max_lr`` is small.
+        end: Why each run stands where it is, see :class:`End`, (P, E, I).
+        planned: Steps that were to be recorded, (E, more than R if it was interrupted).
+        settings: How it was trained.
+        problems: What was trained on.
+        state: Duals and memory of the runs, for going on.
+    """
+
+    W: Array
+    steps: NDArray[np.int64]
+    log_loss: Array
+    log_loss_gap: Array
+    norm: Array
+    logit_gap: Array
+    margin: Array
+    attention: Array
+    log_unattended: Array
+    selection: NDArray[np.intp]
+    divergence: Array | None
+    target: Array | None
+    path: Array | None
+    head: Array | None
+    head_norm: Array | None
+    head_divergence: Array | None
+    head_target: Array | None
+    head_path: Array | None
+    factors: Array | None
+    capped: NDArray[np.int64]
+    end: NDArray[np.int64]
+    planned: NDArray[np.int64]
+    settings: TrainingSettings
+    problems: tuple[AttentionProblem, ...]
+    state: Mapping[str, NDArray[Any]]
+
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.norm.shape[:3]))
+        done = "" if self.is_complete else ", interrupted"
+        rule = self.settings.step_rule
+        return f"AttentionRecord({shape} problems x exponents x inits, {rule}{done})"
+
+    @property
+    def p(self) -> Array:
+        """The exponents, (E,)."""
+        return np.array(self.settings.p)
+
+    @property
+    def loss_gap(self) -> Array:
+        """The loss above its floor; zero where that underflows, see ``log_loss_gap``."""
+        return np.exp(self.log_loss_gap)
+
+    @property
+    def final_selection(self) -> NDArray[np.intp]:
+        """The most attended tokens at the end, (P, E, I, n)."""
+        return self.selection[..., -1, :]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all planned steps were recorded."""
+        return self.steps.shape[-1] == self.planned.shape[-1]
+
+    def divergence_from(self, target: Array) -> Array:
+        """D of the recorded path from other targets, (P, E, I, R).
+
+        Args:
+            target: Broadcastable to (P, E, I, d, d).
+
+        Raises:
+            ProblemError: If the path was not kept.
+        """
+        if self.path is None:
+            raise ProblemError("the path of W was not kept: train with keep_path=True")
+        target = np.broadcast_to(target, self.W.shape)[..., None, :, :]
+        return stack_exponents(
+            lambda j: find_divergence(target[:, j], self.path[:, j], self.settings.p[j]),  # pyright: ignore[reportOptionalSubscript]
+            len(self.settings.p),
+        )
+
+    def describe_ends(self) -> dict[str, int]:
+        """How many runs ended for which reason."""
+        return {end.name.lower(): int((self.end == end).sum()) for end in End}
+
+    def save(self, folder: str | Path) -> None:
+        """Write the record as a folder of plain files, from which training can go on.
+
+        Raises:
+            RunError: If it cannot be written.
+        """
+        arrays = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
+        arrays |= {f"state.{name}": value for name, value in self.state.items()}
+        for name in ("tokens", "queries", "labels", "head"):
+            arrays[f"problem.{name}"] = np.stack([getattr(one, name) for one in self.problems])
+        settings = asdict(self.settings)
+        settings["max_lr"] = str(self.settings.max_lr)  # JSON has no inf
+        losses = [problem.loss_name for problem in self.problems]
+        write_run(folder, KIND, {"settings": settings, "losses": losses}, arrays)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> AttentionRecord:
+        """Read a record that :meth:`save` wrote.
+
+        Raises:
+            RunError: If there is none, or a damaged one.
+        """
+        document, arrays = read_run(folder, KIND)
+        settings: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in document["settings"].items()
+        }
+        settings["max_lr"] = float(settings["max_lr"])
+        parts = (arrays[f"problem.{name}"] for name in ("tokens", "queries", "labels", "head"))
+        return cls(
+            **{name: arrays.get(name) for name in _ARRAYS},  # pyright: ignore[reportArgumentType]
+            settings=TrainingSettings(**settings),
+            problems=tuple(
+                AttentionProblem(*one, loss=loss)
+                for *one, loss in zip(*parts, document["losses"], strict=True)
+            ),
+            state={
+                name.removeprefix("state."): value
+                for name, value in arrays.items()
+                if name.startswith("state.")
+            },
+        )
+
+
+_ARRAYS = tuple(
+    field.name
+    for field in fields(AttentionRecord)
+    if field.name not in ("settings", "problems", "state")
+)
+
+
+def stack_exponents(make: Any, count: int) -> NDArray[Any]:
+    """Arrays (P, ...), one for each exponent, as one (P, E, ...)."""
+    return np.stack([make(j) for j in range(count)], axis=1)

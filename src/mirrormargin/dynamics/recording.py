@@ -1,0 +1,249 @@
+"""Following a plan of steps, and making the record of what was seen there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrormargin.attention import AttentionProblem
+from mirrormargin.dynamics.batch import Batch, make_batch
+from mirrormargin.dynamics.loop import NUMBERS
+from mirrormargin.dynamics.metrics import MEASURES, find_divergence, find_norm, measure
+from mirrormargin.dynamics.record import AttentionRecord, TrainingSettings, stack_exponents
+from mirrormargin.dynamics.targets import solve_joint_targets, solve_targets
+from mirrormargin.errors import ProblemError, TrainingInterrupted
+from mirrormargin.geometry.sharing import count_cores
+
+__all__ = ["Progress", "restore_batch", "train"]
+
+Array = NDArray[np.float64]
+Progress = Callable[[int, int], object]
+
+MOST_MEMORY = 2**31  # bytes of recorded matrices
+# What a batch is made of besides its problems.
+STATE = ("u", "w", "u2", "w2", "numbers", "codes", "step", "end")
+
+
+def train(
+    problems: tuple[AttentionProblem, ...],
+    settings: TrainingSettings,
+    batch: Batch,
+    planned: NDArray[np.int64],
+    before: AttentionRecord | None,
+    aim: Array | None,
+    threads: int | None,
+    progress: Progress | None,
+) -> AttentionRecord:
+    """Follow the plan from where the batch is, and append to the record before.
+
+    Args:
+        problems: P of them.
+        settings: How the batch is trained.
+        batch: All runs.
+        planned: Steps to record, (E, R).
+        before: The record whose batch it is.
+        aim: Given targets, (P, E, I, d, d).
+        threads: Cores to use; None for all.
+        progress: Called with the steps done and their total.
+    """
+    cores = threads or count_cores()
+    P, E, count = batch.shape
+    first = 0 if before is None else before.steps.shape[-1]
+    size = P * E * count * (planned.shape[1] - first) * batch.dim**2 * 8
+    if size > MOST_MEMORY:
+        raise ProblemError(
+            f"{planned.shape[1]} recorded steps of {P * E * count} runs are {size / 2**30:.1f} GiB"
+            " of matrices: record fewer steps, or train fewer runs in a call"
+        )
+    total = int(planned[:, -1].sum()) * P * count
+    seen = _Seen(batch)
+
+    def finish() -> AttentionRecord:
+        return _make_record(problems, settings, batch, planned, before, aim, seen)
+
+    try:
+        for column in planned[:, first:].T:
+            targets = np.broadcast_to(column[:, None], batch.shape).reshape(-1)
+            for piece in batch.plan_pieces(targets, cores):
+                restore = batch.keep()
+                try:
+                    batch.advance(piece, cores)
+                except KeyboardInterrupt:
+                    restore()
+                    raise
+                if progress is not None:
+                    progress(int(batch.step.sum()), total)
+            seen.look()
+    except KeyboardInterrupt:
+        if not seen.steps and before is None:
+            raise
+        raise TrainingInterrupted(
+            f"interrupted after {int(batch.step.sum()):,} of {total:,} steps:"
+            " resume_training(error.record) goes on",
+            finish(),
+        ) from None
+    return finish()
+
+
+class _Seen:
+    """Matrices and heads at the recorded steps."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.steps: list[NDArray[np.int64]] = []
+        self.path: list[Array] = []
+        self.head_path: list[Array] = []
+
+    def look(self) -> None:
+        self.steps.append(self.batch.step.reshape(self.batch.shape).copy())
+        self.path.append(self.batch.matrices())
+        if self.batch.is_joint:
+            self.head_path.append(self.batch.heads())
+
+
+def _make_record(
+    problems: tuple[AttentionProblem, ...],
+    settings: TrainingSettings,
+    batch: Batch,
+    planned: NDArray[np.int64],
+    before: AttentionRecord | None,
+    aim: Array | None,
+    seen: _Seen,
+) -> AttentionRecord:
+    columns: dict[str, Any] = {}
+    if seen.steps:
+        columns = _measure(problems, settings.p, seen)
+    columns = _append(before, columns)
+    known = columns["steps"].shape[-1]
+    columns |= _find_divergences(problems, settings, columns, before, aim)
+    # Its own target is known in the end: till then the path must be.
+    if not settings.keep_path and (settings.target != "own" or known == planned.shape[1]):
+        columns["path"] = columns["head_path"] = None
+    factored = settings.parameterization == "KQ"
+    return AttentionRecord(
+        W=batch.matrices(),
+        head=batch.heads() if batch.is_joint else None,
+        factors=np.stack(batch.factors(), axis=3) if factored else None,
+        capped=batch.numbers[:, NUMBERS.index("capped")].astype(np.int64).reshape(batch.shape),
+        end=batch.end.reshape(batch.shape).copy(),
+        planned=planned,
+        settings=settings,
+        problems=problems,
+        state={name: getattr(batch, name).copy() for name in STATE},
+        **columns,
+    )
+
+
+def _measure(
+    problems: tuple[AttentionProblem, ...], exponents: tuple[float, ...], seen: _Seen
+) -> dict[str, Any]:
+    """The columns of a record, (P, E, I, R, ...), without divergences."""
+    path = np.stack(seen.path, axis=3)
+    heads = np.stack(seen.head_path, axis=3) if seen.head_path else None
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        cells = [
+            [
+                measure(problem, path[i, j], p, None if heads is None else heads[i, j])
+                for j, p in enumerate(exponents)
+            ]
+            for i, problem in enumerate(problems)
+        ]
+    columns = {name: np.array([[cell[name] for cell in row] for row in cells]) for name in MEASURES}
+    columns |= {"steps": np.stack(seen.steps, axis=3), "path": path, "head_path": heads}
+    columns["head_norm"] = None
+    if heads is not None:
+        columns["head_norm"] = stack_exponents(
+            lambda j: find_norm(heads[:, j, ..., None], exponents[j]), len(exponents)
+        )
+    return columns
+
+
+def _append(before: AttentionRecord | None, columns: dict[str, Any]) -> dict[str, Any]:
+    """New columns behind those of the record before."""
+    if before is None:
+        return columns
+    names = (*MEASURES, "steps", "path", "head_path", "head_norm")
+    parts = {name: [getattr(before, name), columns.get(name)] for name in names}
+    return {
+        name: np.concatenate([part for part in two if part is not None], axis=3)
+        if any(part is not None for part in two)
+        else None
+        for name, two in parts.items()
+    }
+
+
+def _find_divergences(
+    problems: tuple[AttentionProblem, ...],
+    settings: TrainingSettings,
+    columns: dict[str, Any],
+    before: AttentionRecord | None,
+    aim: Array | None,
+) -> dict[str, Array | None]:
+    """The targets, and the divergences of all recorded steps from them."""
+    found: dict[str, Array | None] = dict.fromkeys(
+        ("target", "divergence", "head_target", "head_divergence")
+    )
+    if settings.target == "none":
+        return found
+    chosen = columns["selection"][..., -1, :]
+    if aim is not None:
+        found["target"] = aim
+    elif columns["head_path"] is None:
+        found["target"] = solve_targets(problems, chosen, settings.p, settings.target_tol)
+    else:
+        found["target"], found["head_target"] = solve_joint_targets(
+            problems, chosen, settings.p, settings.target_tol
+        )
+    for prefix in ("", "head_"):
+        target, path = found[f"{prefix}target"], columns[f"{prefix}path"]
+        if target is not None:
+            # A head is a matrix with one column.
+            target = target if prefix == "" else target[..., None]
+            path = path if prefix == "" or path is None else path[..., None]
+            found[f"{prefix}divergence"] = _diverge(
+                target, path, settings.p, columns["steps"].shape[-1], before, prefix
+            )
+    return found
+
+
+def _diverge(
+    target: Array,
+    path: Array | None,
+    exponents: tuple[float, ...],
+    num_steps: int,
+    before: AttentionRecord | None,
+    prefix: str,
+) -> Array:
+    """D of ``num_steps`` steps; those that the path lacks come from the record before."""
+    parts = []
+    missing = num_steps - (0 if path is None else path.shape[3])
+    if missing:
+        assert before is not None
+        old = getattr(before, f"{prefix}target")
+        same = (old.reshape(target.shape) == target).all(axis=(-1, -2))[..., None]
+        earlier = getattr(before, f"{prefix}divergence")[..., :missing]
+        parts.append(np.where(same, earlier, np.nan))
+    if path is not None:
+        parts.append(
+            stack_exponents(
+                lambda j: find_divergence(target[:, j, :, None], path[:, j], exponents[j]),
+                len(exponents),
+            )
+        )
+    return np.concatenate(parts, axis=-1)
+
+
+def restore_batch(record: AttentionRecord) -> Batch:
+    """The batch of a record, where it stood."""
+    settings, d = record.settings, record.problems[0].dim
+    shape = record.norm.shape[:3]
+    mode, rank = settings.parameterization, settings.rank
+    first = np.zeros((*shape, d, rank))
+    second = {"W": None, "KQ": first, "joint": np.zeros((*shape, d, 1))}[mode]
+    batch = make_batch(record.problems, record.p, mode, settings.step_rule, first, second, {})
+    for name in STATE:
+        getattr(batch, name)[...] = record.state[name]
+    return batch

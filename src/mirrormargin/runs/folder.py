@@ -1,0 +1,99 @@
+r"""A run is a folder: ``run.json`` says what it is, and names the file with its arrays.
+
+    run.json              kind, format, what the writer put in, name and sha256 of the arrays
+    arrays-<digest>.npz   the arrays, without pickles
+
+The arrays are written first, under a name made from their contents, then ``run.json`` is replaced.
+So a folder can be written again at any time, and a reader finds the old run or the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrormargin.errors import RunError
+from mirrormargin.runs.files import write_atomically
+
+__all__ = ["read_run", "write_run"]
+
+FORMAT = 1
+DOCUMENT = "run.json"
+
+
+def write_run(
+    folder: str | Path, kind: str, document: dict[str, Any], arrays: dict[str, NDArray[Any]]
+) -> None:
+    """Write a run; one that is there already is replaced.
+
+    Args:
+        folder: Where; made if it does not exist.
+        kind: What sort of run, checked on reading.
+        document: Whatever JSON can hold.
+        arrays: Of numbers or strings.
+
+    Raises:
+        RunError: If the folder cannot be written.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be made: {error.strerror}") from error
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    contents = buffer.getvalue()
+    digest = hashlib.sha256(contents).hexdigest()
+    name = f"arrays-{digest[:16]}.npz"
+    write_atomically(folder / name, lambda file: file.write(contents))
+    text = json.dumps(
+        {"kind": kind, "format": FORMAT, **document, "arrays": {"file": name, "sha256": digest}},
+        indent=2,
+        allow_nan=False,
+    )
+    write_atomically(folder / DOCUMENT, lambda file: file.write(text.encode() + b"\n"))
+    for old in folder.glob("arrays-*.npz"):
+        if old.name != name:
+            old.unlink(missing_ok=True)
+
+
+def read_run(folder: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """The document and the arrays of a run.
+
+    Raises:
+        RunError: If there is no run, one of another kind or format, or a damaged one.
+    """
+    folder = Path(folder)
+    try:
+        document = json.loads((folder / DOCUMENT).read_bytes())
+        found, version = document["kind"], document["format"]
+        name, digest = document["arrays"]["file"], document["arrays"]["sha256"]
+    except FileNotFoundError:
+        raise RunError(f"{folder} holds no run: there is no {DOCUMENT} in it") from None
+    except OSError as error:
+        raise RunError(f"{folder} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{folder / DOCUMENT} is damaged: {error!r}") from error
+    if found != kind or version != FORMAT:
+        raise RunError(
+            f"{folder} holds a run of kind {found!r} (format {version}), not {kind!r} (format"
+            f" {FORMAT}): read it with what wrote it"
+        )
+    try:
+        contents = (folder / Path(name).name).read_bytes()
+        if hashlib.sha256(contents).hexdigest() != digest:
+            raise RunError(f"{folder / name} is damaged: its sha256 is not that of {DOCUMENT}")
+        with np.load(io.BytesIO(contents), allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+    except OSError as error:
+        raise RunError(f"{folder / name} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise RunError(f"{folder / name} is damaged: {error}") from error
+    return document, arrays
