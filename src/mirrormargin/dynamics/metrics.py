@@ -15,6 +15,7 @@ All of W's stand in one array, with as many axes in front as one likes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -41,38 +42,41 @@ BLOCK = 2_000_000  # logits at a time, to bound the memory
 
 
 def measure(
-    problem: AttentionProblem, W: Array, p: float, heads: Array | None = None
+    problems: Sequence[AttentionProblem], W: Array, p: float, heads: Array | None = None
 ) -> dict[str, NDArray[Any]]:
-    """All measures of W (..., d, d) but the divergence, under the problem's head or others.
+    """All measures but the divergence; each array leads with the axes of W.
 
     Args:
-        problem: The problem.
-        W: The matrices.
+        problems: P of them, of one shape and loss.
+        W: The matrices, (P, ..., d, d).
         p: Exponent of the norm.
-        heads: A head for each W, (..., d).
+        heads: A head for each W, (P, ..., d), in place of the problems' own.
     """
-    flat = W.reshape(-1, *W.shape[-2:])
-    scores = problem.scores
-    if heads is not None:
-        scores = problem.labels[:, None] * (
-            problem.tokens @ heads.reshape(len(flat), 1, -1, 1)
-        ).squeeze(-1)
-    count = max(1, BLOCK // problem.scores.size)
-    parts = []
-    for k in range(0, len(flat), count):
-        own = scores if heads is None else scores[k : k + count]
-        parts.append(_measure(problem, flat[k : k + count], own, p))
+    X, z, y, v = (
+        np.stack([getattr(problem, name) for problem in problems])[:, None]
+        for name in ("tokens", "queries", "labels", "head")
+    )
+    flat = W.reshape(len(problems), -1, *W.shape[-2:])
+    v = v if heads is None else heads.reshape(*flat.shape[:-1])
+    count = max(1, BLOCK // X[..., 0].size)
+    parts = [
+        _measure(X, z, y, v if heads is None else v[:, part], flat[:, part], p, problems[0])
+        for part in (slice(k, k + count) for k in range(0, flat.shape[1], count))
+    ]
     return {
-        name: np.concatenate([part[name] for part in parts]).reshape(
-            *W.shape[:-2], *parts[0][name].shape[1:]
+        name: np.concatenate([part[name] for part in parts], axis=1).reshape(
+            *W.shape[:-2], *parts[0][name].shape[2:]
         )
         for name in MEASURES
     }
 
 
-def _measure(problem: AttentionProblem, W: Array, scores: Array, p: float) -> dict[str, Any]:
-    X, z = problem.tokens, problem.queries
-    logits = (X @ (z @ W.swapaxes(1, 2))[..., None])[..., 0]
+def _measure(
+    X: Array, z: Array, y: Array, v: Array, W: Array, p: float, problem: AttentionProblem
+) -> dict[str, Any]:
+    """Of W (P, B, d, d), with tokens (P, 1, n, T, d) and heads (P, 1 or B, d)."""
+    logits = (X @ (z @ W.swapaxes(-1, -2))[..., None])[..., 0]
+    scores = y[..., None] * (X @ v[:, :, None, :, None])[..., 0]
     s, log_s, leader = attend(logits)
     others = np.ones(s.shape, bool)
     np.put_along_axis(others, leader[..., None], False, axis=-1)

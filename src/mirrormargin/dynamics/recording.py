@@ -144,14 +144,11 @@ def _measure(
     path = np.stack(seen.path, axis=3)
     heads = np.stack(seen.head_path, axis=3) if seen.head_path else None
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        cells = [
-            [
-                measure(problem, path[i, j], p, None if heads is None else heads[i, j])
-                for j, p in enumerate(exponents)
-            ]
-            for i, problem in enumerate(problems)
+        measured = [
+            measure(problems, path[:, j], p, None if heads is None else heads[:, j])
+            for j, p in enumerate(exponents)
         ]
-    columns = {name: np.array([[cell[name] for cell in row] for row in cells]) for name in MEASURES}
+    columns = {name: np.stack([one[name] for one in measured], axis=1) for name in MEASURES}
     columns |= {"steps": np.stack(seen.steps, axis=3), "path": path, "head_path": heads}
     columns["head_norm"] = None
     if heads is not None:
