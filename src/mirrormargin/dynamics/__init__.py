@@ -1,7 +1,9 @@
 """How training gets there: many runs at once, what they pass through, and where they end."""
 
 from mirrormargin.dynamics.basins import basin_statistics, classify_selections
+from mirrormargin.dynamics.exponents import compare_exponents
 from mirrormargin.dynamics.inits import NormalInit
+from mirrormargin.dynamics.rates import bound_holds, claimed_rate, fit_rate
 from mirrormargin.dynamics.record import AttentionRecord
 from mirrormargin.dynamics.train_attention import resume_training, train_attention
 from mirrormargin.dynamics.train_joint import train_joint
@@ -10,7 +12,11 @@ __all__ = [
     "AttentionRecord",
     "NormalInit",
     "basin_statistics",
+    "bound_holds",
+    "claimed_rate",
     "classify_selections",
+    "compare_exponents",
+    "fit_rate",
     "resume_training",
     "train_attention",
     "train_joint",

@@ -1,0 +1,17 @@
+"""How fast something falls along a run, and whether as fast as claimed."""
+
+from mirrormargin.dynamics.rates.bounds import BoundCheck, bound_holds
+from mirrormargin.dynamics.rates.fit import RateFit, RateVerdict, fit_rate
+from mirrormargin.dynamics.rates.forms import FORMS, Rate, RateForm, claimed_rate
+
+__all__ = [
+    "FORMS",
+    "BoundCheck",
+    "Rate",
+    "RateFit",
+    "RateForm",
+    "RateVerdict",
+    "bound_holds",
+    "claimed_rate",
+    "fit_rate",
+]
