@@ -75,7 +75,7 @@ _TWO52 = _pattern(2.0**52)
 # Adding 1.5 * 2^52 rounds to an integer and leaves it in the low bits.
 _ROUND = 1.5 * 2.0**52
 _ROUND_BITS = _pattern(_ROUND)
-_LEAST = float(np.finfo(np.float64).tiny)
+_LEAST, _MOST = float(np.finfo(np.float64).tiny), float(np.finfo(np.float64).max)
 # log2(e) in two parts: the second is what rounding took from the first.
 _LOG2E, _LOG2E_REST = 1.4426950408889634, 2.0355273740931033e-17
 _A0, _A1, _A2, _A3, _A4, _A5, _A6, _A7, _A8, _A9, _A10 = (
@@ -89,27 +89,33 @@ _E0, _E1, _E2, _E3, _E4, _E5, _E6, _E7, _E8, _E9, _E10, _E11, _E12, _E13 = (
 @_inlined
 def _exp2(rounded, f):
     """2^(n + f), where ``rounded`` is n + 1.5 * 2^52."""
-    y = fma(_E13, f, _E12)
-    y = fma(fma(fma(y, f, _E11), f, _E10), f, _E9)
-    y = fma(fma(fma(y, f, _E8), f, _E7), f, _E6)
-    y = fma(fma(fma(y, f, _E5), f, _E4), f, _E3)
-    y = fma(fma(fma(y, f, _E2), f, _E1), f, _E0)
+    # In pairs of pairs (Estrin): one long chain of operations would wait for each of them.
+    f2 = f * f
+    f4 = f2 * f2
+    first = fma(fma(_E3, f, _E2), f2, fma(_E1, f, _E0))
+    second = fma(fma(_E7, f, _E6), f2, fma(_E5, f, _E4))
+    third = fma(fma(_E11, f, _E10), f2, fma(_E9, f, _E8))
+    y = fma(fma(fma(_E13, f, _E12), f4, third), f4 * f4, fma(second, f4, first))
     return y * _from_bits((_bits(rounded) - _ROUND_BITS + _BIAS) << _MANTISSA)
 
 
 @_inlined
 def _power(x, r):
-    """x^r for x >= 0; zero where x or the result is below the normal numbers."""
+    """x^r for x >= 0; zero where x or the result is below the normal numbers.
+
+    inf from 2^1023.5 on; inf and nan stay what they are.
+    """
     bits = _bits(x)
     biased = (bits - _HALF_ROOT) >> _MANTISSA
     m = _from_bits(bits - ((biased << _MANTISSA) - _ONE))
     e = _from_bits(biased | _TWO52) - (2.0**52 + 1023.0)
     s = (m - 1.0) / (m + 1.0)
     z = s * s
-    y = fma(fma(_A10, z, _A9), z, _A8)
-    y = fma(fma(fma(y, z, _A7), z, _A6), z, _A5)
-    y = fma(fma(fma(y, z, _A4), z, _A3), z, _A2)
-    log = fma(fma(y, z, _A1), z, _A0) * s
+    z2 = z * z
+    z4 = z2 * z2
+    first = fma(fma(_A3, z, _A2), z2, fma(_A1, z, _A0))
+    second = fma(fma(_A7, z, _A6), z2, fma(_A5, z, _A4))
+    log = fma(fma(fma(fma(_A10, z, _A9), z, _A8), z4, second), z4, first) * s
     high = e * r
     low = fma(e, r, -high)
     t = fma(r, log, high)
@@ -117,7 +123,8 @@ def _power(x, r):
     y = _exp2(rounded, (high - (rounded - _ROUND)) + fma(r, log, low))
     y = y if t > -1022.0 else 0.0
     y = y if t < 1023.5 else np.inf
-    return y if x >= _LEAST else 0.0
+    y = y if x >= _LEAST else 0.0
+    return y if x <= _MOST else x
 
 
 @_inlined
@@ -144,12 +151,12 @@ def signed_powers(x, r, out):
 
 @leaf
 def exponentials(x, out):
-    """``out = e^x`` for x <= 0, zero below the normal numbers."""
+    """``out = e^x`` for x <= 0, zero below the normal numbers; nan stays nan."""
     for j in range(len(out)):
         t = x[j] * _LOG2E
         rounded = t + _ROUND
         f = fma(x[j], _LOG2E, -(rounded - _ROUND)) + x[j] * _LOG2E_REST
-        out[j] = _exp2(rounded, f) if t > -1022.0 else 0.0
+        out[j] = 0.0 if t <= -1022.0 else _exp2(rounded, f)
 
 
 @_maximum

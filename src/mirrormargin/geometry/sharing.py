@@ -40,7 +40,11 @@ def share_out(
                     job = waiting.popleft()
                 except IndexError:
                     return
-                do(job, memory)
+                try:
+                    do(job, memory)
+                except BaseException:
+                    waiting.clear()
+                    raise
 
     threads = min(threads, count)
     if threads <= 1:
