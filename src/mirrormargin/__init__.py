@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mirrormargin.dynamics import (
         AttentionRecord,
         NormalInit,
+        RateVerdict,
         basin_statistics,
         bound_holds,
         claimed_rate,
@@ -56,6 +57,7 @@ _HOMES = {
     "dynamics": (
         "AttentionRecord",
         "NormalInit",
+        "RateVerdict",
         "basin_statistics",
         "bound_holds",
         "claimed_rate",
@@ -104,6 +106,7 @@ __all__ = [
     "OptimizerError",
     "Potential",
     "ProblemError",
+    "RateVerdict",
     "RunError",
     "SolverError",
     "TrainingInterrupted",

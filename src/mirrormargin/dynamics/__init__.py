@@ -3,7 +3,7 @@
 from mirrormargin.dynamics.basins import basin_statistics, classify_selections
 from mirrormargin.dynamics.exponents import compare_exponents
 from mirrormargin.dynamics.inits import NormalInit
-from mirrormargin.dynamics.rates import bound_holds, claimed_rate, fit_rate
+from mirrormargin.dynamics.rates import RateVerdict, bound_holds, claimed_rate, fit_rate
 from mirrormargin.dynamics.record import AttentionRecord
 from mirrormargin.dynamics.train_attention import resume_training, train_attention
 from mirrormargin.dynamics.train_joint import train_joint
@@ -11,6 +11,7 @@ from mirrormargin.dynamics.train_joint import train_joint
 __all__ = [
     "AttentionRecord",
     "NormalInit",
+    "RateVerdict",
     "basin_statistics",
     "bound_holds",
     "claimed_rate",
