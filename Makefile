@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint lab bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -26,9 +26,13 @@ lint: $(STAMP) ## Check style, formatting, types and the import order
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 
-bench: $(STAMP) ## Time steps and solves against others' (BENCH_FLAGS=--quick for less)
+lab: $(STAMP) ## Measure what the papers say about one attention layer (minutes)
+	$(BIN)/python examples/lab.py
+
+bench: $(STAMP) ## Time steps, solves and training against others' (BENCH_FLAGS=--quick for less)
 	$(BIN)/python benchmarks/step.py $(BENCH_FLAGS)
 	$(BIN)/python benchmarks/svm.py $(BENCH_FLAGS)
+	$(BIN)/python benchmarks/lab.py $(BENCH_FLAGS)
 
 clean: ## Remove the virtual environment, caches and build products
 	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache

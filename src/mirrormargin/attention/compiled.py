@@ -43,6 +43,7 @@ _LOGISTIC, _EXPONENTIAL, _CORRELATION = (LOSS_CODES[name] for name in LOSSES)
 _SMALL, _LARGE = 1e-200, 1e200  # outside, weights are computed from their logarithms
 _GONE = -1e4  # the logarithm of a weight that is zero
 _DEEP = -300.0  # from here on gaps are measured from the smallest one
+_TINY = 1e-280  # below, a loss is straight to all digits
 
 
 class Data(NamedTuple):
@@ -165,7 +166,7 @@ def _find_gaps(T, logits, scores, memory):
     """
     n, Tp = logits.shape
     gaps, below, arguments = memory.gaps, memory.below, memory.arguments
-    nearest = _GONE
+    nearest = -np.inf
     for i in range(n):
         leader = 0
         for t in range(1, T):
@@ -176,9 +177,9 @@ def _find_gaps(T, logits, scores, memory):
         for t in range(T):
             gaps[i, t] = logits[i, t] - top
             below[i, t] = best - scores[i, t]
-            if below[i, t] != 0.0 and (gaps[i, t] > nearest or nearest == _GONE):
+            if below[i, t] != 0.0 and gaps[i, t] > nearest:
                 nearest = gaps[i, t]
-    shift = nearest if nearest < _DEEP else 0.0
+    shift = nearest if -np.inf < nearest < _DEEP else 0.0
     for i in range(n):
         for t in range(T):
             arguments[i, t] = gaps[i, t] - shift if below[i, t] != 0.0 else gaps[i, t]
@@ -189,7 +190,10 @@ def _find_gaps(T, logits, scores, memory):
 
 @leaf
 def _find_scaled_weights(data, memory, loss):
-    """The same where weights under- or overflow: the largest one is taken out of all."""
+    """The same where weights under- or overflow: the largest one is taken out of all.
+
+    Logits that are not finite make all of them nan.
+    """
     n, T, _ = data.X.shape
     gaps, below, s, c, arguments = memory.gaps, memory.below, memory.s, memory.c, memory.arguments
     scale = -np.inf
@@ -198,9 +202,13 @@ def _find_scaled_weights(data, memory, loss):
         memory.log_slopes[i] = slope
         for t in range(T):
             if below[i, t] != 0:
-                scale = max(scale, slope + gaps[i, t])
-    if not np.isfinite(scale):
-        c[:] = 0.0 if scale == -np.inf else np.nan
+                size = slope + gaps[i, t]
+                if not size < np.inf:
+                    c[:] = np.nan
+                    return 0.0
+                scale = max(scale, size)
+    if scale == -np.inf:
+        c[:] = 0.0
         return 0.0
     for i in range(n):
         for t in range(arguments.shape[1]):
@@ -290,13 +298,16 @@ def find_loss_gap(data, memory, loss, log_scale):
         for t in range(1, T):
             best = max(best, data.scores[i, t])
         drop = 0.0
+        for t in range(T):
+            drop += memory.s[i, t] * (best - data.scores[i, t])
         if log_scale == 0.0:
-            for t in range(T):
-                drop += memory.s[i, t] * (best - data.scores[i, t])
             mean += _rise(best, drop, loss) / n
             continue
-        # So small that the loss is straight, or, at the wrong token, beyond all bounds.
+        if drop > _TINY:
+            mean += math.exp(_log_rise(best, drop, loss) - log_scale) / n
+            continue
         slope = _log_slope(best, loss) - log_scale
+        drop = 0.0
         for t in range(T):
             if best != data.scores[i, t]:
                 drop += math.exp(slope + memory.gaps[i, t]) * (best - data.scores[i, t])
@@ -310,6 +321,27 @@ def _rise(m, drop, loss):
     if loss == _LOGISTIC:
         if drop <= 1.0:
             return math.log1p(math.expm1(drop) / (1.0 + math.exp(m)))
-        far = drop - m
-        return max(far, 0.0) + math.log1p(math.exp(-abs(far))) + m + _log_slope(m, loss)
-    return math.exp(-m) * math.expm1(drop) if loss == _EXPONENTIAL else drop
+        return _softplus(_log_expm1(drop) + _log_slope(m, loss))
+    if loss == _EXPONENTIAL:
+        return math.exp(-m) * math.expm1(drop) if drop <= 1.0 else math.exp(_log_expm1(drop) - m)
+    return drop
+
+
+@leaf
+def _log_rise(m, drop, loss):
+    """The same in logarithms, for drop > 0."""
+    if loss == _CORRELATION:
+        return math.log(drop)
+    x = _log_expm1(drop) + _log_slope(m, loss)
+    return math.log(_softplus(x)) if loss == _LOGISTIC and x > -40.0 else x
+
+
+@leaf
+def _log_expm1(x):
+    """log(e^x - 1)."""
+    return math.log(math.expm1(x)) if x <= 1.0 else x + math.log1p(-math.exp(-x))
+
+
+@leaf
+def _softplus(x):
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))

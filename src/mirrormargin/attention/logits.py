@@ -29,8 +29,6 @@ __all__ = ["LogitGradient", "attend", "find_log_loss_gap", "find_logit_gradient"
 
 Array = NDArray[np.float64]
 
-TINY = 1e-280  # below, a loss is straight to all digits, and its rise is slope times drop
-
 
 @dataclass(frozen=True)
 class LogitGradient:
@@ -100,13 +98,7 @@ def find_log_loss_gap(logits: Array, scores: Array, loss: MarginLoss) -> Array:
     best = scores.max(axis=-1)
     with np.errstate(divide="ignore"):
         log_drop = log_sum(log_s + np.log(best[..., None] - scores))
-        drop = np.exp(log_drop)
-        rises = np.where(
-            drop > TINY,
-            np.log(loss.rise(best, np.maximum(drop, TINY))),
-            loss.log_slope(best) + log_drop,
-        )
-    return log_sum(rises) - np.log(logits.shape[-2])
+    return log_sum(loss.log_rise(best, log_drop)) - np.log(logits.shape[-2])
 
 
 def log_sum(logs: Array) -> Array:

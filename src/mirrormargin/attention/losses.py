@@ -33,6 +33,7 @@ class MarginLoss:
         log_slope: ``log(-loss'(m))``.
         curvature: ``-loss''(m) / loss'(m)``.
         rise: ``loss(m - drop) - loss(m)`` for ``drop >= 0``, accurate for a tiny drop.
+        log_rise: ``log(rise(m, e^log_drop))``, also where the drop or the rise underflows.
     """
 
     value: Callable[[Array], Array]
@@ -40,6 +41,7 @@ class MarginLoss:
     log_slope: Callable[[Array], Array]
     curvature: Callable[[Array], Array]
     rise: Callable[[Array, Array], Array]
+    log_rise: Callable[[Array, Array], Array]
 
 
 def _logistic_value(m: Array) -> Array:
@@ -62,6 +64,26 @@ def _logistic_rise(m: Array, drop: Array) -> Array:
     return np.where(drop <= 1.0, near, _logistic_value(m - drop) - _logistic_value(m))
 
 
+def _logistic_log_rise(m: Array, log_drop: Array) -> Array:
+    # The rise is log(1 + e^x) with e^x = (e^drop - 1) / (1 + e^m).
+    return _logistic_log_value(np.logaddexp(0.0, m) - _log_expm1(log_drop))
+
+
+def _exponential_rise(m: Array, drop: Array) -> Array:
+    # Again the first form cannot cancel, and the second overflows only with the rise.
+    near = np.exp(-m) * np.expm1(np.minimum(drop, 1.0))
+    return np.where(drop <= 1.0, near, np.exp(drop - m) - np.exp(-m))
+
+
+def _log_expm1(log_x: Array) -> Array:
+    """log(e^x - 1) for the x of this logarithm."""
+    x = np.exp(log_x)
+    near = np.log(np.expm1(np.clip(x, 1e-16, 1.0)))
+    far = x + np.log1p(-np.exp(-np.maximum(x, 1.0)))
+    # Below e^-36 it is log x to all digits.
+    return np.where(x <= 1.0, np.where(log_x < -36.0, log_x, near), far)
+
+
 LOSSES: Mapping[str, MarginLoss] = MappingProxyType(
     {
         "logistic": MarginLoss(
@@ -70,13 +92,15 @@ LOSSES: Mapping[str, MarginLoss] = MappingProxyType(
             log_slope=lambda m: -np.logaddexp(0.0, m),
             curvature=expit,
             rise=_logistic_rise,
+            log_rise=_logistic_log_rise,
         ),
         "exponential": MarginLoss(
             value=lambda m: np.exp(-m),
             log_value=lambda m: -m,
             log_slope=lambda m: -m,
             curvature=np.ones_like,
-            rise=lambda m, drop: np.exp(-m) * np.expm1(drop),
+            rise=_exponential_rise,
+            log_rise=lambda m, log_drop: _log_expm1(log_drop) - m,
         ),
         "correlation": MarginLoss(
             value=lambda m: -m,
@@ -84,6 +108,7 @@ LOSSES: Mapping[str, MarginLoss] = MappingProxyType(
             log_slope=np.zeros_like,
             curvature=np.zeros_like,
             rise=lambda m, drop: drop,
+            log_rise=lambda m, log_drop: log_drop,
         ),
     }
 )

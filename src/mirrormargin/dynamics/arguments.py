@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,15 @@ from mirrormargin.attention.arrays import read_array
 from mirrormargin.errors import ProblemError
 from mirrormargin.svm.many_arguments import read_problems
 
-__all__ = ["check_at_least_zero", "check_choice", "check_rank", "read_batch", "read_target"]
+__all__ = [
+    "check_at_least_zero",
+    "check_choice",
+    "check_max_lr",
+    "check_rank",
+    "check_target_tol",
+    "read_batch",
+    "read_target",
+]
 
 Array = NDArray[np.float64]
 
@@ -27,9 +36,13 @@ def read_batch(problems: Any) -> tuple[AttentionProblem, ...]:
 
 
 def check_at_least_zero(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < np.inf:
+    if not _is_real(value) or not 0 <= value < np.inf:
         raise ProblemError(f"{name} is {value!r}: give a number >= 0")
     return float(value)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
@@ -37,12 +50,25 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
         raise ProblemError(f"{name} is {value!r}: choose one of {', '.join(choices)}")
 
 
+def check_max_lr(max_lr: Any) -> float:
+    if not _is_real(max_lr) or not max_lr > 0:
+        raise ProblemError(f"max_lr is {max_lr!r}: give a positive number, or inf")
+    return float(max_lr)
+
+
+def check_target_tol(tol: Any) -> float:
+    # Here and not by the solver: that comes after the training.
+    if not _is_real(tol) or not 0 < tol < 1:
+        raise ProblemError(f"target_tol is {tol!r}: give a number between 0 and 1")
+    return float(tol)
+
+
 def check_rank(rank: Any, d: int) -> int:
     if rank is None:
         return d
-    if isinstance(rank, bool) or not isinstance(rank, int) or not 1 <= rank <= d:
+    if not (_is_real(rank) and isinstance(rank, Integral) and 1 <= int(rank) <= d):
         raise ProblemError(f"rank is {rank!r}: give an integer between 1 and {d}, or None")
-    return rank
+    return int(rank)
 
 
 def read_target(target: Any, shape: tuple[int, ...]) -> Array | None:

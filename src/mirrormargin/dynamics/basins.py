@@ -3,6 +3,8 @@ r"""Which selections training ends at.
     global      the optimal token in every sequence
     local       locally optimal: every support token of W_mm(alpha) scores below the selected one
     unsettled   neither: theory knows no such end, so the run has not settled, or cannot
+
+W_mm(alpha) is the max-margin solution of the selected tokens alpha, at the exponent of the run.
 """
 
 from __future__ import annotations

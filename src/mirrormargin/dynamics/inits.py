@@ -9,8 +9,9 @@ problem in its batch and the exponent: a batch with more problems or exponents k
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -39,10 +40,10 @@ class NormalInit:
     same_for_all_p: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.std < np.inf:
+        if not isinstance(self.std, Real) or not 0 <= self.std < np.inf:
             raise ProblemError(f"std is {self.std!r}: give a number >= 0")
         try:
-            given = (self.seeds,) if isinstance(self.seeds, int) else self.seeds
+            given = self.seeds if isinstance(self.seeds, Iterable) else (self.seeds,)
             seeds = tuple(operator.index(seed) for seed in given)
         except TypeError:
             raise ProblemError(f"seeds is {self.seeds!r}: give integers >= 0") from None
@@ -50,23 +51,35 @@ class NormalInit:
             raise ProblemError(f"seeds is {self.seeds!r}: give at least one integer, all >= 0")
         object.__setattr__(self, "seeds", seeds)
 
-    def draw(self, num_problems: int, exponents: Array, shape: tuple[int, ...]) -> Array:
-        """Starts of shape (problem, p, init, ...)."""
+    def draw(
+        self,
+        num_problems: int,
+        exponents: Array,
+        shape: tuple[int, ...],
+        stream: tuple[int, ...] = (),
+    ) -> Array:
+        """Starts of shape (problem, p, init, ...); other streams are independent."""
         seeds: Any = self.seeds
         out = np.empty((num_problems, len(exponents), len(seeds), *shape))
         for i, j, k in np.ndindex(out.shape[:3]):
             # The exponent's own bits: its place among the others must not matter.
             p = 0 if self.same_for_all_p else int(exponents[j].view(np.uint64))
-            out[i, j, k] = self.std * np.random.default_rng([seeds[k], i, p]).normal(size=shape)
+            rng = np.random.default_rng([seeds[k], i, p, *stream])
+            out[i, j, k] = self.std * rng.normal(size=shape)
         return out
 
 
-def read_init(init: Any, num_problems: int, exponents: Array, shape: tuple[int, ...]) -> Array:
+def read_init(
+    init: Any, num_problems: int, exponents: Array, shape: tuple[int, ...], name: str = "init"
+) -> Array:
     """Starts of shape (problem, p, init, ...) from a number, an array or a :class:`NormalInit`."""
     if isinstance(init, NormalInit):
-        return init.draw(num_problems, exponents, shape)
-    array = read_array("init", init)
-    check_finite("init", array)
+        # A head must not have the entries of its W.
+        return init.draw(num_problems, exponents, shape, () if name == "init" else (1,))
+    array = read_array(name, init)
+    check_finite(name, array)
+    if array.size == 0:
+        raise ProblemError(f"{name} has shape {array.shape} and is empty: give at least one start")
     count = array.shape[-len(shape) - 1] if array.ndim > len(shape) else 1
     target = (num_problems, len(exponents), count, *shape)
     try:
@@ -74,7 +87,7 @@ def read_init(init: Any, num_problems: int, exponents: Array, shape: tuple[int, 
     except ValueError:
         axes = ", ".join(map(str, shape))
         raise ProblemError(
-            f"init has shape {array.shape}, which does not broadcast to {target}, (problem, p,"
+            f"{name} has shape {array.shape}, which does not broadcast to {target}, (problem, p,"
             f" init, {axes}): give 0, one start ({axes}), several (init, {axes}), all of them, or"
             " a NormalInit"
         ) from None

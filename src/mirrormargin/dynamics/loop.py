@@ -6,8 +6,9 @@ r"""The compiled training loop of one run: mirror descent on W, on (K, Q), or on
     normalized    step = lr / (|G|_q + eps)
     polyak        step is the root of < G, w - to_primal(u - step G) > = lr (L - floor), <= max_lr
 
-for each tensor, with ``lr (k + 1)^-decay`` in place of lr at step k. Gradients are mantissas with a
-log-scale, and steps are taken in their units, so that a run goes on where gradients underflow.
+for each tensor, with ``lr (k + 1)^-decay`` in place of lr at step k; Polyak's step is one for both
+factors. Gradients are mantissas with a log-scale, and steps are taken in their units, so that a run
+goes on where gradients underflow.
 
 The rules are those of :mod:`mirrormargin.optim.step_rules`, and ``test_training_is_autograd_and_
 mirror_descent`` holds the two against each other.
@@ -25,6 +26,7 @@ import numpy as np
 from numba.core import types
 
 from mirrormargin.attention import compiled as attention
+from mirrormargin.attention import losses
 from mirrormargin.attention.compiled import (
     Data,
     Memory,
@@ -36,6 +38,7 @@ from mirrormargin.attention.compiled import (
     pull_back_turned,
     push_forward,
 )
+from mirrormargin.geometry import compiled as geometry
 from mirrormargin.geometry import doubles
 from mirrormargin.geometry.doubles import (
     absolute_sum,
@@ -67,7 +70,7 @@ class End(IntEnum):
 
     RUNNING = 0
     ZERO_GRADIENT = 1  # nothing moves any more
-    DIVERGED = 2  # the next step would not be finite
+    DIVERGED = 2  # the weights, or the next step, are not finite
     OUT_OF_REACH = 3  # Polyak's floor is too far, and max_lr does not bound the step
 
 
@@ -105,25 +108,31 @@ def _make_loop(version: int) -> Callable[..., Any]:
                 _pull_through(w, between, second)
             elif mode == _JOINT:
                 log_scale2 = find_head_gradient(data, memory, loss, second)
-            target = np.inf
-            if rule == _POLYAK:
-                target = numbers[_LR] * find_loss_gap(data, memory, loss, log_scale)
-            end = _check(gradient.reshape(-1), second.reshape(-1), mode != _W)
+            grad, grad2 = gradient.reshape(-1), second.reshape(-1)
+            end = _check(grad, grad2)
             if end != _RUNNING:
                 break
-            lr = numbers[_LR] * (k + 1.0) ** -numbers[_DECAY] if numbers[_DECAY] else numbers[_LR]
-            grad = gradient.reshape(-1)
-            step = _find_step(dual, one, grad, log_scale, p, rule, lr, target, numbers, spare)
-            if step == np.inf:
-                end = _OUT_OF_REACH
+            if rule == _POLYAK:
+                target = numbers[_LR] * find_loss_gap(data, memory, loss, log_scale)
+                step = _find_polyak_step(
+                    (dual, one, grad), (dual2, two, grad2), log_scale, p, target, numbers, spare
+                )
+                step2 = step
+            else:
+                lr = numbers[_LR]
+                lr = lr * (k + 1.0) ** -numbers[_DECAY] if numbers[_DECAY] else lr
+                step = _find_step(grad, log_scale, p, rule, lr, numbers[_EPS], spare)
+                lr = numbers[_HEAD_LR] * (k + 1.0) ** -numbers[_HEAD_DECAY] if mode != _W else 0.0
+                step2 = _find_step(grad2, log_scale2, p, rule, lr, numbers[_EPS], spare)
+            if not (step < np.inf and step2 < np.inf):
+                end = _OUT_OF_REACH if rule == _POLYAK else _DIVERGED
                 break
             _move(dual, one, grad, step, p)
-            if mode != _W:
-                lr = numbers[_HEAD_LR] * (k + 1.0) ** -numbers[_HEAD_DECAY]
-                grad = second.reshape(-1)
-                step = _find_step(dual2, two, grad, log_scale2, p, rule, lr, target, numbers, spare)
-                _move(dual2, two, grad, step, p)
+            _move(dual2, two, grad2, step2, p)
             k += 1
+        # What the next step would find, if there is one.
+        if end == _RUNNING and not absolute_sum(one) + absolute_sum(two) < np.inf:
+            end = _DIVERGED
         return k, end
 
     return follow
@@ -144,41 +153,46 @@ def _pull_through(factor, G, out):
 
 
 @leaf
-def _check(gradient, second, is_pair):
-    total = absolute_sum(gradient)
-    if is_pair:
-        total += absolute_sum(second)
+def _check(gradient, second):
+    total = absolute_sum(gradient) + absolute_sum(second)
     if total == 0.0:
         return _ZERO
     return _RUNNING if total < np.inf else _DIVERGED
 
 
 @leaf
-def _find_step(u, w, g, log_scale, p, rule, lr, target, numbers, spare):
-    """The step in units of the mantissa; infinite if Polyak's has no bound."""
+def _find_step(g, log_scale, p, rule, lr, eps, spare):
+    """The constant or the normalized step, in units of the mantissa."""
     top = largest(g)
     if top == 0.0:
         return 0.0
     if rule == _CONSTANT:
         return lr * math.exp(log_scale)
     q = p / (p - 1.0)
-    spare = spare[: len(g)]
-    if rule == _NORMALIZED:
-        norm = top * power_sum(g, 1.0 / top, q, spare) ** (1.0 / q)
-        if numbers[_EPS]:
-            norm += numbers[_EPS] * math.exp(-log_scale)
-        return lr / norm
-    cap = numbers[_MAX_LR] * math.exp(log_scale)
-    step = _find_root(u, w, g, target, p, cap, numbers, spare)
-    if step >= cap:
-        numbers[_CAPPED] += 1.0
+    norm = top * power_sum(g, 1.0 / top, q, spare[: len(g)]) ** (1.0 / q)
+    if eps:
+        norm += eps * math.exp(-log_scale)
+    return lr / norm
+
+
+@leaf
+def _find_polyak_step(first, second, log_scale, p, target, numbers, spare):
+    """Polyak's step in units of the mantissa; infinite if nothing bounds it.
+
+    A tensor is its ``(u, w, g)``; of the second there may be nothing.
+    """
+    cap = numbers[_MAX_LR]
+    cap = cap * math.exp(log_scale) if cap < np.inf else cap
+    step = _find_root(first, second, target, p, cap, numbers, spare)
+    if cap <= step:
+        numbers[_CAPPED] += cap < np.inf
         return cap
     return step
 
 
 @leaf
-def _find_root(u, w, g, target, p, cap, numbers, spare):
-    """Polyak's step: the decrease it predicts is the target. At most about ``cap``.
+def _find_root(first, second, target, p, cap, numbers, spare):
+    """The step that predicts the target as its decrease. At most about ``cap``.
 
     The decrease is nearly a power of the step: a bracketed secant in logarithms takes a handful of
     evaluations from the last step of the run.
@@ -188,10 +202,12 @@ def _find_root(u, w, g, target, p, cap, numbers, spare):
     if not target < np.inf:
         return np.inf
     if p == 2.0:
-        return target / power_sum(g, 1.0, 2.0, spare)
+        g, g2 = first[2], second[2]
+        squares = power_sum(g, 1.0, 2.0, spare[: len(g)])
+        return target / (squares + power_sum(g2, 1.0, 2.0, spare[: len(g2)]))
     goal = math.log(target)
     x = numbers[_GUESS]
-    value = _log_decrease(u, w, g, x, p, spare) - goal
+    value = _log_decrease(first, second, x, p, spare) - goal
     low, high, at_low, at_high = x, x, value, value
     stride = 0.5
     while at_high < 0.0:
@@ -201,7 +217,7 @@ def _find_root(u, w, g, target, p, cap, numbers, spare):
         # What lies beyond the cap does not matter, nor what floating point cannot hold.
         if low > 700.0 or math.exp(min(low, 700.0)) >= cap:
             return np.inf
-        at_high = _log_decrease(u, w, g, high, p, spare) - goal
+        at_high = _log_decrease(first, second, high, p, spare) - goal
     stride = 0.5
     while at_low > 0.0:
         high, at_high = low, at_low
@@ -209,7 +225,7 @@ def _find_root(u, w, g, target, p, cap, numbers, spare):
         stride *= 2.0
         if high < -700.0:
             return 0.0
-        at_low = _log_decrease(u, w, g, low, p, spare) - goal
+        at_low = _log_decrease(first, second, low, p, spare) - goal
     side = 0
     for _ in range(200):
         if at_low == 0.0 or high - low <= 1e-14 * max(1.0, abs(low)):
@@ -222,7 +238,7 @@ def _find_root(u, w, g, target, p, cap, numbers, spare):
         if np.isfinite(at_low) and np.isfinite(at_high):
             secant = (low * at_high - high * at_low) / (at_high - at_low)
             x = secant if low < secant < high else x
-        value = _log_decrease(u, w, g, x, p, spare) - goal
+        value = _log_decrease(first, second, x, p, spare) - goal
         if abs(value) <= 1e-13:
             break
         # Illinois: halve the weight of an end that stays twice, or the other never moves.
@@ -239,18 +255,26 @@ def _find_root(u, w, g, target, p, cap, numbers, spare):
 
 
 @leaf
-def _log_decrease(u, w, g, log_step, p, spare):
+def _log_decrease(first, second, log_step, p, spare):
     """log < g, w - to_primal(u - step g) >; inf where it overflows."""
     step = math.exp(log_step)
-    for j in range(len(g)):
-        spare[j] = u[j] - step * g[j]
-    signed_powers(spare, 1.0 / (p - 1.0), spare)
-    total = 0.0
-    for j in range(len(g)):
-        total += g[j] * (w[j] - spare[j])
+    total = _decrease(first, step, p, spare) + _decrease(second, step, p, spare)
     if not total < np.inf:
         return np.inf
     return math.log(total) if total > 0.0 else -np.inf
+
+
+@leaf
+def _decrease(tensor, step, p, spare):
+    u, w, g = tensor
+    moved = spare[: len(g)]
+    for j in range(len(g)):
+        moved[j] = u[j] - step * g[j]
+    signed_powers(moved, 1.0 / (p - 1.0), moved)
+    total = 0.0
+    for j in range(len(g)):
+        total += g[j] * (w[j] - moved[j])
+    return total
 
 
 @leaf
@@ -269,4 +293,5 @@ _SIGNATURE = types.UniTuple(_whole, 2)(
     *(_matrix, _matrix, _matrix, _matrix, _stack, _memory),
 )
 
-advance: Routine = Routine(_make_loop, _SIGNATURE, [__file__, attention.__file__, doubles.__file__])
+_SOURCES = [str(module.__file__) for module in (attention, losses, geometry, doubles)]
+advance: Routine = Routine(_make_loop, _SIGNATURE, [__file__, *_SOURCES])

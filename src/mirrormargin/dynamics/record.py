@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.dynamics.loop import End
 from mirrormargin.dynamics.metrics import find_divergence
-from mirrormargin.errors import ProblemError
+from mirrormargin.errors import ProblemError, RunError
 from mirrormargin.runs import read_run, write_run
 
 __all__ = ["AttentionRecord", "TrainingSettings"]
@@ -172,6 +172,15 @@ class AttentionRecord:
             RunError: If there is none, or a damaged one.
         """
         document, arrays = read_run(folder, KIND)
+        try:
+            return cls._assemble(document, arrays)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RunError(f"the run in {folder} is damaged: {error!r}") from error
+
+    @classmethod
+    def _assemble(
+        cls, document: dict[str, Any], arrays: dict[str, NDArray[Any]]
+    ) -> AttentionRecord:
         settings: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in document["settings"].items()

@@ -78,7 +78,7 @@ def train(
                     progress(int(batch.step.sum()), total)
             seen.look()
     except KeyboardInterrupt:
-        if not seen.steps and before is None:
+        if not seen.rows and before is None:
             raise
         raise TrainingInterrupted(
             f"interrupted after {int(batch.step.sum()):,} of {total:,} steps:"
@@ -93,15 +93,13 @@ class _Seen:
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self.steps: list[NDArray[np.int64]] = []
-        self.path: list[Array] = []
-        self.head_path: list[Array] = []
+        self.rows: list[tuple[Any, ...]] = []
 
     def look(self) -> None:
-        self.steps.append(self.batch.step.reshape(self.batch.shape).copy())
-        self.path.append(self.batch.matrices())
-        if self.batch.is_joint:
-            self.head_path.append(self.batch.heads())
+        batch = self.batch
+        heads = batch.heads() if batch.is_joint else None
+        # All of a row at once: an interrupt must not leave a part of it.
+        self.rows.append((batch.step.reshape(batch.shape).copy(), batch.matrices(), heads))
 
 
 def _make_record(
@@ -114,7 +112,7 @@ def _make_record(
     seen: _Seen,
 ) -> AttentionRecord:
     columns: dict[str, Any] = {}
-    if seen.steps:
+    if seen.rows:
         columns = _measure(problems, settings.p, seen)
     columns = _append(before, columns)
     known = columns["steps"].shape[-1]
@@ -141,15 +139,17 @@ def _measure(
     problems: tuple[AttentionProblem, ...], exponents: tuple[float, ...], seen: _Seen
 ) -> dict[str, Any]:
     """The columns of a record, (P, E, I, R, ...), without divergences."""
-    path = np.stack(seen.path, axis=3)
-    heads = np.stack(seen.head_path, axis=3) if seen.head_path else None
+    steps, path = (np.stack([row[k] for row in seen.rows], axis=3) for k in (0, 1))
+    heads = None
+    if seen.batch.is_joint:
+        heads = np.stack([row[2] for row in seen.rows], axis=3)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         measured = [
             measure(problems, path[:, j], p, None if heads is None else heads[:, j])
             for j, p in enumerate(exponents)
         ]
     columns = {name: np.stack([one[name] for one in measured], axis=1) for name in MEASURES}
-    columns |= {"steps": np.stack(seen.steps, axis=3), "path": path, "head_path": heads}
+    columns |= {"steps": steps, "path": path, "head_path": heads}
     columns["head_norm"] = None
     if heads is not None:
         columns["head_norm"] = stack_exponents(

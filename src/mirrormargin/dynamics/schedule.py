@@ -37,7 +37,7 @@ def _plan_row(record: Any, first: int, last: int) -> Steps:
         count = operator.index(record)
     except TypeError:
         steps = read_array("record", record)
-        if steps.ndim != 1 or (steps != np.floor(steps)).any() or (steps < 0).any():
+        if steps.ndim != 1 or (steps != np.floor(steps)).any() or not _are_counts(steps):
             raise ProblemError(
                 "record must be a number of log-spaced steps, or a list of steps, integers >= 0"
             ) from None
@@ -54,9 +54,13 @@ def _plan_row(record: Any, first: int, last: int) -> Steps:
 def read_counts(num_steps: Any, num_exponents: int) -> Steps:
     """Numbers of steps, one for each exponent."""
     counts = _read_row("num_steps", num_steps, num_exponents)
-    if (counts != np.floor(counts)).any() or (counts < 0).any() or (counts > 2**53).any():
+    if (counts != np.floor(counts)).any() or not _are_counts(counts):
         raise ProblemError(f"num_steps is {num_steps!r}: give integers >= 0")
     return counts.astype(np.int64)
+
+
+def _are_counts(numbers: NDArray[np.float64]) -> bool:
+    return bool(((numbers >= 0) & (numbers <= 2**53)).all())
 
 
 def read_lrs(name: str, lr: Any, num_exponents: int) -> NDArray[np.float64]:

@@ -19,7 +19,9 @@ from mirrormargin.attention import AttentionProblem
 from mirrormargin.dynamics.arguments import (
     check_at_least_zero,
     check_choice,
+    check_max_lr,
     check_rank,
+    check_target_tol,
     read_batch,
     read_target,
 )
@@ -67,8 +69,8 @@ def train_attention(
         p: One exponent, or E of them.
         step_rule: ``"constant"``, ``"normalized"`` (by the dual norm) or ``"polyak"`` (the Bregman
             projection, with the exact floor of the loss).
-        lr: Learning rate; under Polyak's rule a factor of its step, 1 being the classical one. One
-            number, or one for each p.
+        lr: Learning rate; under Polyak's rule the factor of the decrease that it aims for, 1 being
+            the classical rule. One number, or one for each p.
         num_steps: How many steps; one number, or one for each p.
         init: Where W starts: 0, an array that broadcasts to (P, E, I, d, d), or a
             :class:`NormalInit`. For ``"KQ"`` to (P, E, I, 2, d, rank), K before Q.
@@ -106,8 +108,7 @@ def train_attention(
     check_choice("parameterization", parameterization, ("W", "KQ"))
     check_threads(threads)
     check_at_least_zero("eps", eps)
-    if not max_lr > 0:
-        raise ProblemError(f"max_lr is {max_lr!r}: give a positive number, or inf")
+    max_lr, target_tol = check_max_lr(max_lr), check_target_tol(target_tol)
     factored = parameterization == "KQ"
     columns = check_rank(rank, d) if factored else d
     shape = (2, d, columns) if factored else (d, d)
@@ -140,10 +141,10 @@ def train_attention(
         parameterization=parameterization,
         rank=columns,
         eps=float(eps),
-        max_lr=float(max_lr),
+        max_lr=max_lr,
         target="none" if target is None else "own" if aim is None else "given",
         target_tol=target_tol,
-        keep_path=keep_path,
+        keep_path=bool(keep_path),
     )
     planned = plan_steps(record, counts)
     return train(members, settings, batch, planned, None, aim, threads, progress)

@@ -17,7 +17,12 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.arguments import check_at_least_zero, check_choice, read_batch
+from mirrormargin.dynamics.arguments import (
+    check_at_least_zero,
+    check_choice,
+    check_target_tol,
+    read_batch,
+)
 from mirrormargin.dynamics.batch import make_batch
 from mirrormargin.dynamics.inits import NormalInit, read_init
 from mirrormargin.dynamics.record import AttentionRecord, TrainingSettings
@@ -94,12 +99,13 @@ def train_joint(
         raise ProblemError(f'target is {target!r}: give "own" or None')
     check_threads(threads)
     check_at_least_zero("eps", eps)
+    target_tol = check_target_tol(target_tol)
     decays = {
         "decay": check_at_least_zero("decay", decay),
         "head_decay": check_at_least_zero("head_decay", head_decay),
     }
     W = read_init(init, len(members), exponents, (d, d))
-    v = read_init(head_init, len(members), exponents, (d,))
+    v = read_init(head_init, len(members), exponents, (d,), "head_init")
     if 1 not in (W.shape[2], v.shape[2]) and W.shape[2] != v.shape[2]:
         raise ProblemError(
             f"init gives {W.shape[2]} starts and head_init {v.shape[2]}: give as many, or one"
@@ -129,7 +135,7 @@ def train_joint(
         max_lr=float("inf"),
         target="none" if target is None else "own",
         target_tol=target_tol,
-        keep_path=keep_path,
+        keep_path=bool(keep_path),
         **decays,
     )
     planned = plan_steps(record, counts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -28,4 +29,6 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from error
     finally:
-        neighbour.unlink(missing_ok=True)
+        # On a read-only disk, even to remove what is not there is an error.
+        with suppress(OSError):
+            neighbour.unlink(missing_ok=True)

@@ -40,15 +40,18 @@ def write_run(
         arrays: Of numbers or strings.
 
     Raises:
-        RunError: If the folder cannot be written.
+        RunError: If the folder cannot be written, or an array holds other things.
     """
     folder = Path(folder)
+    for key, array in arrays.items():
+        if array.dtype.hasobject:
+            raise RunError(f"array {key!r} holds Python objects: give numbers or strings")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{folder} cannot be made: {error.strerror}") from error
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    np.savez_compressed(buffer, **arrays)  # pyright: ignore[reportArgumentType]
     contents = buffer.getvalue()
     digest = hashlib.sha256(contents).hexdigest()
     name = f"arrays-{digest[:16]}.npz"
@@ -74,7 +77,7 @@ def read_run(folder: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, N
     try:
         document = json.loads((folder / DOCUMENT).read_bytes())
         found, version = document["kind"], document["format"]
-        name, digest = document["arrays"]["file"], document["arrays"]["sha256"]
+        name, digest = Path(document["arrays"]["file"]).name, document["arrays"]["sha256"]
     except FileNotFoundError:
         raise RunError(f"{folder} holds no run: there is no {DOCUMENT} in it") from None
     except OSError as error:
@@ -87,7 +90,7 @@ def read_run(folder: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, N
             f" {FORMAT}): read it with what wrote it"
         )
     try:
-        contents = (folder / Path(name).name).read_bytes()
+        contents = (folder / name).read_bytes()
         if hashlib.sha256(contents).hexdigest() != digest:
             raise RunError(f"{folder / name} is damaged: its sha256 is not that of {DOCUMENT}")
         with np.load(io.BytesIO(contents), allow_pickle=False) as file:
