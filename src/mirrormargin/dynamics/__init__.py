@@ -2,9 +2,12 @@
 
 from mirrormargin.dynamics.basins import basin_statistics, classify_selections
 from mirrormargin.dynamics.exponents import compare_exponents
+from mirrormargin.dynamics.flow import mirror_flow
 from mirrormargin.dynamics.inits import NormalInit
+from mirrormargin.dynamics.joint_regularization_path import joint_regularization_path
 from mirrormargin.dynamics.rates import RateVerdict, bound_holds, claimed_rate, fit_rate
 from mirrormargin.dynamics.record import AttentionRecord
+from mirrormargin.dynamics.regularization_path import regularization_path
 from mirrormargin.dynamics.train_attention import resume_training, train_attention
 from mirrormargin.dynamics.train_joint import train_joint
 
@@ -18,6 +21,9 @@ __all__ = [
     "classify_selections",
     "compare_exponents",
     "fit_rate",
+    "joint_regularization_path",
+    "mirror_flow",
+    "regularization_path",
     "resume_training",
     "train_attention",
     "train_joint",

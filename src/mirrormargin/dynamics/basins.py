@@ -124,4 +124,6 @@ def _wilson(count: int, total: int) -> tuple[float, float, float]:
     share, z2 = count / total, NORMAL_95**2
     middle = (share + z2 / (2 * total)) / (1 + z2 / total)
     half = NORMAL_95 * np.sqrt(share * (1 - share) / total + z2 / (4 * total**2)) / (1 + z2 / total)
-    return share, max(0.0, float(middle - half)), min(1.0, float(middle + half))
+    # The share is inside, and all between 0 and 1, which rounding could change.
+    low, high = max(0.0, float(middle - half)), min(1.0, float(middle + half))
+    return share, min(share, low), max(share, high)

@@ -95,8 +95,9 @@ def train_joint(
     exponents = read_exponents(p)
     d = members[0].dim
     check_choice("step_rule", step_rule, ("normalized", "constant"))
-    if target is not None and target != "own":
-        raise ProblemError(f'target is {target!r}: give "own" or None')
+    if target is not None and not (isinstance(target, str) and target == "own"):
+        given = repr(target) if isinstance(target, str) else f"a {type(target).__name__}"
+        raise ProblemError(f'target is {given}: give "own" or None')
     check_threads(threads)
     check_at_least_zero("eps", eps)
     target_tol = check_target_tol(target_tol)

@@ -1,0 +1,78 @@
+"""What following a flow leaves behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["FlowRecord", "FlowStatus"]
+
+Array = NDArray[np.float64]
+
+
+class FlowStatus(str, Enum):
+    """How a flow ended; compares equal to its text."""
+
+    FOLLOWED = "followed to the end"
+    UNSETTLED = "followed, but the selection is not locally optimal: training may still leave it"
+    NOT_SEPARABLE = "followed, but no W separates the selected tokens: there is no target"
+    NO_TARGET = "followed, but no max-margin solution could be certified: there is no target"
+    STATIONARY = "not moved: the gradient is zero at the start"
+    STUCK = "stopped early: the integrator found no way on"
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class FlowRecord:
+    """A flow and how far it is from its target, at R recorded points.
+
+    Attributes:
+        log10_k: Decades of steps, shape (R,); of a flow that stopped early, those it reached.
+        divergence: D from the target, (R,); nan where the target or W has no direction.
+        norm: |W|_p, (R,).
+        log_loss_gap: log of the loss above its floor, natural, (R,).
+        logit_gap: Smallest lead of a selected token, in logits, (R,).
+        log_unattended: log of the most that some sequence does not give its selected token, (R,).
+        selection: The most attended tokens, (R, n).
+        path: W at each recorded point, (R, d, d).
+        W: W at the end, (d, d).
+        target: What D is measured from, (d, d); nan if there is none.
+        target_selection: The tokens that the target selects, (n,).
+        p: Exponent of the potential.
+        lr: Rate that turns time into steps.
+        tol: Error that was allowed in each step.
+        num_steps: Steps of the integrator.
+        num_rejected: Steps that it took back.
+        status: How the flow ended, see :class:`FlowStatus`.
+    """
+
+    log10_k: Array
+    divergence: Array
+    norm: Array
+    log_loss_gap: Array
+    logit_gap: Array
+    log_unattended: Array
+    selection: NDArray[np.intp]
+    path: Array
+    W: Array
+    target: Array
+    target_selection: NDArray[np.intp]
+    p: float
+    lr: float
+    tol: float
+    num_steps: int
+    num_rejected: int
+    status: FlowStatus
+
+    def __repr__(self) -> str:
+        end = ""
+        if self.log10_k.size:
+            end = f" divergence={self.divergence[-1]:.4g} at k=1e{self.log10_k[-1]:g},"
+        return (
+            f"FlowRecord(p={self.p:g},{end} points={self.log10_k.size}, steps={self.num_steps},"
+            f" status={str(self.status)!r})"
+        )

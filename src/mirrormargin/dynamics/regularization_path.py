@@ -1,0 +1,349 @@
+r"""The regularization path of a fixed head: the best W of each norm.
+
+    W(R) = argmin L(W)   s.t.   |W|_p <= R.
+
+If each sequence has one optimal token and some W separates these, then
+
+    W(R) / R  ->  W_mm / |W_mm|_p,    R -> inf,      W_mm the max-margin solution of these tokens,
+
+wherever training itself would end. L is not convex, so a point can be proven to be a local
+minimiser, by its residual and curvature, and not the global one: of many local searches the path
+keeps the lowest. What is minimised is the logarithm of the gap to the floor of L, in range and well
+scaled at every R.
+
+No search is needed once the gap is so small that all optimal tokens must lead. A sequence with
+another leader gives its optimal token at most half of the attention, and so the gap is at least
+
+    (1/n) (loss(m - (m - m') / 2) - loss(m)),      m and m' the two highest scores of the sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mirrormargin.attention import AttentionProblem
+from mirrormargin.attention.arrays import check_finite, read_array
+from mirrormargin.attention.logits import LogitGradient, find_log_loss_gap, find_logit_gradient
+from mirrormargin.attention.losses import MarginLoss
+from mirrormargin.attention.synthetic.arguments import check_integer, check_seed
+from mirrormargin.dynamics.ball import Ball, BallPoint
+from mirrormargin.dynamics.branches import Found, Progress, follow_branches
+from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
+from mirrormargin.geometry import directional_divergence
+from mirrormargin.svm import AttentionSVM, solve_attention_svm
+from mirrormargin.svm.arguments import check_max_iter, check_p, check_tol
+from mirrormargin.svm.interior.program import lp_norm, signed_power
+from mirrormargin.svm.interior.threads import limit_threads
+
+__all__ = ["PathStatus", "RegularizationPath", "regularization_path"]
+
+Array = NDArray[np.float64]
+
+SMALLEST_LOG = float(np.log(1e-300))  # of the gap at the last radius, unless radii are given
+ONE_THREAD_BELOW = 400  # rows or unknowns: threads of BLAS then wait for each other
+
+
+class PathStatus(str, Enum):
+    """How a path ended; compares equal to its text."""
+
+    CERTIFIED = "certified"
+    NOT_CERTIFIED = "not certified"
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class RegularizationPath:
+    """The path, one entry for each radius; see :func:`regularization_path`.
+
+    Attributes:
+        problem: What was minimised.
+        p: The exponent.
+        tol: Largest residual of a certified point.
+        radii: R, shape (num_radii,).
+        W: The minimisers, (num_radii, d, d).
+        log_loss_gap: ``log(L(W) - floor)``.
+        loss: ``L(W)``.
+        divergence: Directional Bregman divergence from the target's direction to that of W.
+        margin: Least lead of an optimal token, over the norm of W; at most ``target.margin``.
+        selection: The most attended tokens, (num_radii, n).
+        residual: With G the gradient and ``x = W / |W|_p``, the dual norm of
+            ``sign(x) |x|^(p-1) + G / |G|_q``; 0 where no direction along the sphere lowers L. Where
+            W is inside the ball, ``R |G|_q / (L - floor)``.
+        curvature: Least second derivative of the Lagrangian along the sphere in units of the
+            sphere's own curvature: 1 for a convex loss, positive at a strict local minimiser.
+        is_interior: Whether ``|W|_p < R``.
+        is_certified: Whether the residual is at most ``tol`` and the curvature positive.
+        start: From where the search began that won: "steepest", "target", "random", or the
+            solution at the "previous" or "next" radius.
+        target: The max-margin solution of the optimal tokens.
+        status: Whether all points are certified.
+    """
+
+    problem: AttentionProblem
+    p: float
+    tol: float
+    radii: Array
+    W: Array
+    log_loss_gap: Array
+    loss: Array
+    divergence: Array
+    margin: Array
+    selection: NDArray[np.intp]
+    residual: Array
+    curvature: Array
+    is_interior: NDArray[np.bool_]
+    is_certified: NDArray[np.bool_]
+    start: tuple[str, ...]
+    target: AttentionSVM
+    status: PathStatus
+
+    def __repr__(self) -> str:
+        return (
+            f"RegularizationPath(p={self.p:g}, status={str(self.status)!r},"
+            f" num_radii={len(self.radii)}, largest residual={self.residual.max():.1e},"
+            f" last log_loss_gap={self.log_loss_gap[-1]:.6g},"
+            f" last divergence={self.divergence[-1]:.1e})"
+        )
+
+    def measure_residuals(self) -> Array:
+        """The residuals, measured anew from the problem's own gradient."""
+        rows = find_rows(self.problem)
+        gap = LogLossGap(self.problem.scores, self.problem.margin_loss)
+        points = [
+            Ball(gap, rows, self.p, R).look(W.reshape(-1) / R, bool(inside))
+            for R, W, inside in zip(self.radii, self.W, self.is_interior, strict=True)
+        ]
+        return np.array([point.residual for point in points])
+
+    def check(self) -> None:
+        """Raise unless every point is certified.
+
+        Raises:
+            SolverError: If a residual is above ``tol`` or a curvature is not positive.
+        """
+        if self.status is PathStatus.CERTIFIED:
+            return
+        wrong = np.flatnonzero(~self.is_certified)
+        j = wrong[np.argmax(self.residual[wrong])]
+        raise SolverError(
+            f"{len(wrong)} of {len(self.radii)} points are not certified; the worst, at radius"
+            f" {self.radii[j]:g}, has a residual of {self.residual[j]:.1e}, to be at most"
+            f" {self.tol:.1e}, and a curvature of {self.curvature[j]:.1e}, to be positive: raise"
+            " max_iter, num_starts or tol, or take more radii, each is the start of the next",
+            self,
+        )
+
+
+def regularization_path(
+    problem: AttentionProblem,
+    p: float = 2.0,
+    radii: ArrayLike | Any | None = None,
+    *,
+    num_radii: int = 40,
+    num_starts: int = 3,
+    seed: int = 0,
+    tol: float = 1e-8,
+    max_iter: int = 200,
+    raise_on_failure: bool = True,
+    progress: Progress | None = None,
+) -> RegularizationPath:
+    """Follow the minimisers of the loss over lp balls of growing radius.
+
+    At each radius searches start from the minimisers at the radius before, from the target and
+    from random points, at the first one also along the steepest descent from zero; the lowest is
+    kept. Where another branch has become the lowest, it is followed back to smaller radii too.
+
+    Args:
+        problem: The attention problem; each sequence with one token of the highest score.
+        p: Exponent of the norm, ``1 < p``; 1.05 to 20 is what is tested.
+        radii: R, increasing. By default ``num_radii`` of them in geometric progression, from
+            ``0.1 |W_mm|_p`` to where the loss is within 1e-300 of its floor; but there is no bound
+            to what may be given.
+        num_radii: Number of the default radii.
+        num_starts: Random starts at each radius.
+        seed: Of the random starts.
+        tol: Largest residual of a certified point; rounding leaves about 1e-13.
+        max_iter: Bound on the Newton steps of each search.
+        raise_on_failure: Whether to raise when a point is not certified.
+        progress: Called as ``progress(done, total)`` with numbers of radii.
+
+    Raises:
+        ProblemError: (a ValueError) If an argument is outside its range, or two tokens of a
+            sequence share the highest score.
+        NotSeparableError: If no W separates the optimal tokens.
+        SolverError: If a point, or the target, could not be certified.
+
+    Example:
+        >>> from mirrormargin.attention import synthetic
+        >>> path = regularization_path(synthetic.unit_sphere(seed=1), p=2.0)
+        >>> path.log_loss_gap[-1] < -690, path.divergence[-1] < 1e-5
+        (True, True)
+    """
+    p = check_p(p)
+    check_tol(tol)
+    check_max_iter(max_iter)
+    check_integer("num_starts", num_starts, least=0)
+    check_seed(seed)
+    _check_unique(problem)
+    target = _find_target(problem, p)
+    if radii is None:
+        count = check_integer("num_radii", num_radii, least=1)
+        R = np.geomspace(0.1 / target.margin, _find_last_radius(problem, target), count)
+    else:
+        R = read_radii("radii", radii)
+    landscape = _Landscape(problem, p, R, target, (num_starts, seed, max_iter))
+    small = min(problem.scores.size, problem.dim**2) <= ONE_THREAD_BELOW
+    with limit_threads(1 if small else None):
+        found = follow_branches(landscape, tol, progress)
+        path = _record(problem, p, tol, landscape, found, target)
+    if raise_on_failure:
+        path.check()
+    return path
+
+
+class LogLossGap:
+    """The log of the gap between the loss and its floor, as a function of the logits."""
+
+    def __init__(self, scores: Array, loss: MarginLoss) -> None:
+        self.scores, self.loss = scores, loss
+
+    def log_value(self, a: Array) -> float:
+        return float(find_log_loss_gap(a, self.scores, self.loss))
+
+    def derive(self, a: Array) -> LogitGradient:
+        return find_logit_gradient(a, self.scores, self.loss)
+
+
+class _Landscape:
+    """The gap on each ball, and where to start."""
+
+    def __init__(
+        self,
+        problem: AttentionProblem,
+        p: float,
+        radii: Array,
+        target: AttentionSVM,
+        search: tuple[int, int, int],
+    ) -> None:
+        self.radii, self._p, self._target = radii, p, target
+        self._num_starts, seed, self._max_iter = search
+        self._rng = np.random.default_rng(seed)
+        gap, A = LogLossGap(problem.scores, problem.margin_loss), find_rows(problem)
+        self.balls = [Ball(gap, A, p, R) for R in radii]
+        self._steepest = -problem.scaled_gradient(np.zeros_like(target.W))[0].reshape(-1)
+        best, second = np.sort(problem.scores, axis=1)[:, :-3:-1].T
+        least_rise = problem.margin_loss.rise(best, 0.5 * (best - second)).min()
+        self._all_lead_below = float(np.log(least_rise / problem.num_sequences))
+
+    def list_starts(self, j: int, lowest: float) -> list[tuple[str, Array]]:
+        starts = [("target", self._target.w)]
+        if j == 0:
+            starts.append(("steepest", signed_power(self._steepest, 1 / (self._p - 1))))
+        if lowest > self._all_lead_below:
+            for _ in range(self._num_starts):
+                u = self._rng.standard_normal(self._target.w.size)
+                starts.append(("random", signed_power(u, 1 / (self._p - 1))))
+        return starts
+
+    def search(self, j: int, x: Array, tol: float, stay_inside: bool = False) -> BallPoint:
+        ball = self.balls[j]
+        start = x * (ball.radius / (1.0 if stay_inside else lp_norm(x, self._p)))
+        return ball.minimize(start, tol, self._max_iter)
+
+
+def find_rows(problem: AttentionProblem) -> Array:
+    """A with ``A w = (x_it' W z_i)``, shape (n, T, d^2)."""
+    X, z = problem.tokens, problem.queries
+    return (X[:, :, :, None] * z[:, None, None, :]).reshape(*X.shape[:2], -1)
+
+
+def read_radii(name: str, radii: ArrayLike | Any) -> Array:
+    """Radii, checked: positive, finite and increasing."""
+    R = read_array(name, radii)
+    if R.ndim != 1 or R.size == 0:
+        raise ProblemError(f"{name} has shape {R.shape}: give a list of at least one radius")
+    check_finite(name, R)
+    if R[0] <= 0 or (np.diff(R) <= 0).any():
+        raise ProblemError(f"{name} must be positive and increasing, but are {R}: sort them")
+    return R
+
+
+def _check_unique(problem: AttentionProblem) -> None:
+    best, second = np.sort(problem.scores, axis=1)[:, :-3:-1].T
+    tied = np.flatnonzero(best == second)
+    if tied.size:
+        raise ProblemError(
+            f"in sequence {tied[0]} two tokens share the highest score, {best[tied[0]]:g}, so that"
+            " the path has no single target: change the head or remove one of the tokens"
+        )
+
+
+def _find_target(problem: AttentionProblem, p: float) -> AttentionSVM:
+    try:
+        return solve_attention_svm(problem.tokens, problem.queries, problem.optimal_tokens, p)
+    except NotSeparableError as error:
+        raise NotSeparableError(
+            "no W separates the optimal tokens from the others, so the loss does not fall to its"
+            " floor and the path has no target: choose another head, or fewer or wider tokens",
+            error.solution,
+        ) from error
+
+
+def _find_last_radius(problem: AttentionProblem, target: AttentionSVM) -> float:
+    """Where the gap in the target's direction, an upper bound, has fallen to 1e-300."""
+    direction = target.W * target.margin
+    high = 1.0 / target.margin
+    while problem.log_loss_gap(high * direction) > SMALLEST_LOG:
+        high *= 2
+    low = 0.5 * high
+    while high - low > 1e-6 * high:
+        middle = 0.5 * (low + high)
+        if problem.log_loss_gap(middle * direction) > SMALLEST_LOG:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _record(
+    problem: AttentionProblem,
+    p: float,
+    tol: float,
+    landscape: _Landscape,
+    found: list[Found[BallPoint]],
+    target: AttentionSVM,
+) -> RegularizationPath:
+    d, R = problem.dim, landscape.radii
+    W = [radius * each.point.x.reshape(d, d) for radius, each in zip(R, found, strict=True)]
+    lead = np.arange(problem.num_tokens) == problem.optimal_tokens[:, None]
+    leads = [a[lead][:, None] - a[~lead].reshape(len(a), -1) for a in map(problem.logits, W)]
+    curvature = [
+        ball.find_curvature(each.point) for ball, each in zip(landscape.balls, found, strict=True)
+    ]
+    residual = np.array([each.point.residual for each in found])
+    is_certified = (residual <= tol) & (np.array(curvature) > 0)
+    return RegularizationPath(
+        problem=problem,
+        p=p,
+        tol=tol,
+        radii=R,
+        W=np.array(W),
+        log_loss_gap=np.array([each.point.log_value for each in found]),
+        loss=np.array([problem.loss(matrix) for matrix in W]),
+        divergence=np.array([float(directional_divergence(target.W, w, p)) for w in W]),
+        margin=np.array([a.min() / lp_norm(w, p) for a, w in zip(leads, W, strict=True)]),
+        selection=np.array([problem.selected_tokens(matrix) for matrix in W]),
+        residual=residual,
+        curvature=np.array(curvature),
+        is_interior=np.array([each.point.is_interior for each in found]),
+        is_certified=is_certified,
+        start=tuple(each.start for each in found),
+        target=target,
+        status=PathStatus.CERTIFIED if is_certified.all() else PathStatus.NOT_CERTIFIED,
+    )
