@@ -33,12 +33,12 @@ FLATTEST = 1e-14
 
 @dataclass(frozen=True)
 class Force:
-    """f at several points, and what its derivative is made of.
+    """h f at several points, and what its derivative is made of.
 
     Attributes:
-        value: f, shape (S, d^2).
+        value: ``h f = -h e^tau grad L``, shape (S, d^2).
         gradient: The gradient of L by the logits.
-        scale: ``e^tau`` times the scale of that gradient, shape (S,).
+        scale: What its mantissa was multiplied with, shape (S,).
     """
 
     value: Array
@@ -71,10 +71,10 @@ class FlowField:
         least = FLATTEST * steepness.max(axis=-1, keepdims=True) + 1e-290
         return 1 / ((p - 1) * np.maximum(steepness, least))
 
-    def find_force(self, tau: Array, w: Array) -> Force:
-        """f at S points at once, tau (S,) and w (S, d^2)."""
+    def find_force(self, log_time: Array, w: Array) -> Force:
+        """h f at S points at once, ``log_time = tau + log h`` (S,) and w (S, d^2)."""
         gradient = self._find_gradient(w)
-        scale = np.exp(tau + gradient.log_scale)
+        scale = np.exp(log_time + gradient.log_scale)
         return Force(-self.pull_back(gradient.mantissa * scale[:, None, None]), gradient, scale)
 
     def find_initial_force(self, w: Array) -> tuple[Array, float]:
@@ -111,7 +111,9 @@ class FlowField:
 
 
 class StageSystem:
-    r"""``V_i + h sum_j a_ij e^tau_j A' B_j A D_j V_j = r_i`` for the stages of one implicit step.
+    r"""``V_i + sum_j a_ij A' B_j A D_j V_j = r_i`` for the stages of one implicit step.
+
+    B has the scale of the force, ``h e^tau``.
 
     It is solved for ``y_j = B_j A D_j V_j``, one unknown for each weighted row and stage, or for
     V itself, whichever is smaller. Pinned by ``test_both_forms_of_the_system_are_one``.
@@ -122,7 +124,6 @@ class StageSystem:
         field: FlowField,
         force: Force,
         slopes: Array,
-        h: float,
         coefficients: Array,
         by_rows: bool | None = None,
     ) -> None:
@@ -134,9 +135,9 @@ class StageSystem:
         self.A = rows.reshape(len(i), field.num_unknowns)
         blocks = force.gradient.curvature()[:, i[:, None], t[:, None], t]
         self.B = blocks * (i[:, None] == i) * force.scale[:, None, None]
-        self.slopes, self.h, self.coefficients = slopes, h, coefficients
+        self.slopes, self.coefficients = slopes, coefficients
         self.by_rows = len(i) <= field.num_unknowns if by_rows is None else by_rows
-        a = h * coefficients[:, None, :, None]
+        a = coefficients[:, None, :, None]
         if self.by_rows:
             self.blocks = self.B @ ((self.A * slopes[:, None, :]) @ self.A.T)
             matrix = a * self.blocks[:, :, None, :]
@@ -154,16 +155,16 @@ class StageSystem:
             return _solve(self._factors, r.reshape(-1)).reshape(r.shape)
         y = (self.B @ ((self.slopes * r) @ self.A.T)[:, :, None])[:, :, 0]
         y = _solve(self._factors, y.reshape(-1)).reshape(y.shape)
-        return r - self.h * (self.coefficients @ y) @ self.A
+        return r - (self.coefficients @ y) @ self.A
 
     def solve_last(self, r: Array, mu: float) -> Array:
-        """``(mu + h e^tau A' B A D) V = r`` with A, B and D of the last stage, V of shape (d^2)."""
-        matrix = self.h * self.blocks[-1]
+        """``(mu + A' B A D) V = r`` with A, B and D of the last stage, V of shape (d^2)."""
+        matrix = self.blocks[-1].copy()
         matrix.flat[:: len(matrix) + 1] += mu
         factors = getrf(matrix)[:2]
         if not self.by_rows:
             return _solve(factors, r)
-        y = self.h * (self.B[-1] @ (self.A @ (self.slopes[-1] * r)))
+        y = self.B[-1] @ (self.A @ (self.slopes[-1] * r))
         return (r - _solve(factors, y) @ self.A) / mu
 
 

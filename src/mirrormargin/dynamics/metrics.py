@@ -101,7 +101,7 @@ def find_norm(W: Array, p: float) -> Array:
     """|W|_p over the last two axes, without overflow or underflow on the way."""
     size = np.abs(W)
     top = size.max(axis=(-1, -2))
-    safe = np.where(top > 0, top, 1.0)
+    safe = np.where((top > 0) & (top < np.inf), top, 1.0)
     return top * ((size / safe[..., None, None]) ** p).sum(axis=(-1, -2)) ** (1 / p)
 
 

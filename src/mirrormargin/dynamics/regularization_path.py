@@ -8,13 +8,8 @@ If each sequence has one optimal token and some W separates these, then
 
 wherever training itself would end. L is not convex, so a point can be proven to be a local
 minimiser, by its residual and curvature, and not the global one: of many local searches the path
-keeps the lowest. What is minimised is the logarithm of the gap to the floor of L, in range and well
-scaled at every R.
-
-No search is needed once the gap is so small that all optimal tokens must lead. A sequence with
-another leader gives its optimal token at most half of the attention, and so the gap is at least
-
-    (1/n) (loss(m - (m - m') / 2) - loss(m)),      m and m' the two highest scores of the sequence.
+keeps the lowest. What is minimised is the logarithm of the gap between L and its floor, which is in
+range and well scaled at every R; :mod:`mirrormargin.dynamics.paths` says how.
 """
 
 from __future__ import annotations
@@ -27,17 +22,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.attention.arrays import check_finite, read_array
-from mirrormargin.attention.logits import LogitGradient, find_log_loss_gap, find_logit_gradient
-from mirrormargin.attention.losses import MarginLoss
 from mirrormargin.attention.synthetic.arguments import check_integer, check_seed
-from mirrormargin.dynamics.ball import Ball, BallPoint
-from mirrormargin.dynamics.branches import Found, Progress, follow_branches
+from mirrormargin.dynamics.paths.ball import BallPoint
+from mirrormargin.dynamics.paths.branches import Found, Progress, follow_branches
+from mirrormargin.dynamics.paths.gap_landscape import GapLandscape, make_balls
+from mirrormargin.dynamics.paths.radii import read_radii
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
 from mirrormargin.geometry import directional_divergence
 from mirrormargin.svm import AttentionSVM, solve_attention_svm
 from mirrormargin.svm.arguments import check_max_iter, check_p, check_tol
-from mirrormargin.svm.interior.program import lp_norm, signed_power
+from mirrormargin.svm.interior.program import lp_norm
 from mirrormargin.svm.interior.threads import limit_threads
 
 __all__ = ["PathStatus", "RegularizationPath", "regularization_path"]
@@ -113,11 +107,10 @@ class RegularizationPath:
 
     def measure_residuals(self) -> Array:
         """The residuals, measured anew from the problem's own gradient."""
-        rows = find_rows(self.problem)
-        gap = LogLossGap(self.problem.scores, self.problem.margin_loss)
+        balls = make_balls(self.problem, self.p, self.radii)
         points = [
-            Ball(gap, rows, self.p, R).look(W.reshape(-1) / R, bool(inside))
-            for R, W, inside in zip(self.radii, self.W, self.is_interior, strict=True)
+            ball.look(W.reshape(-1) / ball.radius, bool(is_interior))
+            for ball, W, is_interior in zip(balls, self.W, self.is_interior, strict=True)
         ]
         return np.array([point.residual for point in points])
 
@@ -189,7 +182,6 @@ def regularization_path(
     check_tol(tol)
     check_max_iter(max_iter)
     check_integer("num_starts", num_starts, least=0)
-    check_seed(seed)
     _check_unique(problem)
     target = _find_target(problem, p)
     if radii is None:
@@ -197,7 +189,8 @@ def regularization_path(
         R = np.geomspace(0.1 / target.margin, _find_last_radius(problem, target), count)
     else:
         R = read_radii("radii", radii)
-    landscape = _Landscape(problem, p, R, target, (num_starts, seed, max_iter))
+    rng = np.random.default_rng(check_seed(seed))
+    landscape = GapLandscape(problem, p, R, target.W, num_starts, rng, max_iter)
     small = min(problem.scores.size, problem.dim**2) <= ONE_THREAD_BELOW
     with limit_threads(1 if small else None):
         found = follow_branches(landscape, tol, progress)
@@ -205,73 +198,6 @@ def regularization_path(
     if raise_on_failure:
         path.check()
     return path
-
-
-class LogLossGap:
-    """The log of the gap between the loss and its floor, as a function of the logits."""
-
-    def __init__(self, scores: Array, loss: MarginLoss) -> None:
-        self.scores, self.loss = scores, loss
-
-    def log_value(self, a: Array) -> float:
-        return float(find_log_loss_gap(a, self.scores, self.loss))
-
-    def derive(self, a: Array) -> LogitGradient:
-        return find_logit_gradient(a, self.scores, self.loss)
-
-
-class _Landscape:
-    """The gap on each ball, and where to start."""
-
-    def __init__(
-        self,
-        problem: AttentionProblem,
-        p: float,
-        radii: Array,
-        target: AttentionSVM,
-        search: tuple[int, int, int],
-    ) -> None:
-        self.radii, self._p, self._target = radii, p, target
-        self._num_starts, seed, self._max_iter = search
-        self._rng = np.random.default_rng(seed)
-        gap, A = LogLossGap(problem.scores, problem.margin_loss), find_rows(problem)
-        self.balls = [Ball(gap, A, p, R) for R in radii]
-        self._steepest = -problem.scaled_gradient(np.zeros_like(target.W))[0].reshape(-1)
-        best, second = np.sort(problem.scores, axis=1)[:, :-3:-1].T
-        least_rise = problem.margin_loss.rise(best, 0.5 * (best - second)).min()
-        self._all_lead_below = float(np.log(least_rise / problem.num_sequences))
-
-    def list_starts(self, j: int, lowest: float) -> list[tuple[str, Array]]:
-        starts = [("target", self._target.w)]
-        if j == 0:
-            starts.append(("steepest", signed_power(self._steepest, 1 / (self._p - 1))))
-        if lowest > self._all_lead_below:
-            for _ in range(self._num_starts):
-                u = self._rng.standard_normal(self._target.w.size)
-                starts.append(("random", signed_power(u, 1 / (self._p - 1))))
-        return starts
-
-    def search(self, j: int, x: Array, tol: float, stay_inside: bool = False) -> BallPoint:
-        ball = self.balls[j]
-        start = x * (ball.radius / (1.0 if stay_inside else lp_norm(x, self._p)))
-        return ball.minimize(start, tol, self._max_iter)
-
-
-def find_rows(problem: AttentionProblem) -> Array:
-    """A with ``A w = (x_it' W z_i)``, shape (n, T, d^2)."""
-    X, z = problem.tokens, problem.queries
-    return (X[:, :, :, None] * z[:, None, None, :]).reshape(*X.shape[:2], -1)
-
-
-def read_radii(name: str, radii: ArrayLike | Any) -> Array:
-    """Radii, checked: positive, finite and increasing."""
-    R = read_array(name, radii)
-    if R.ndim != 1 or R.size == 0:
-        raise ProblemError(f"{name} has shape {R.shape}: give a list of at least one radius")
-    check_finite(name, R)
-    if R[0] <= 0 or (np.diff(R) <= 0).any():
-        raise ProblemError(f"{name} must be positive and increasing, but are {R}: sort them")
-    return R
 
 
 def _check_unique(problem: AttentionProblem) -> None:
@@ -315,7 +241,7 @@ def _record(
     problem: AttentionProblem,
     p: float,
     tol: float,
-    landscape: _Landscape,
+    landscape: GapLandscape,
     found: list[Found[BallPoint]],
     target: AttentionSVM,
 ) -> RegularizationPath:

@@ -44,9 +44,10 @@ class Minimizer(Protocol):
 
 
 M = TypeVar("M", bound=Minimizer)
+M_co = TypeVar("M_co", bound=Minimizer, covariant=True)
 
 
-class Landscape(Protocol[M]):
+class Landscape(Protocol[M_co]):
     """What is minimised on each of several balls; radii are counted by j."""
 
     @property
@@ -56,7 +57,7 @@ class Landscape(Protocol[M]):
         """Fresh starts and their names; ``lowest`` is the log loss at the radius before."""
         ...
 
-    def search(self, j: int, x: Array, tol: float, stay_inside: bool = False) -> M:
+    def search(self, j: int, x: Array, tol: float, stay_inside: bool = False) -> M_co:
         """Go downhill from x to a residual of tol.
 
         The search starts where the ray through x leaves the ball, unless it is to stay inside.

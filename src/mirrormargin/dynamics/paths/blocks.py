@@ -1,11 +1,11 @@
-r"""The joint loss as a function of the head alone, and of W alone.
+r"""The loss as a function of the head alone, and of W alone.
 
     L(v, W) = (1/n) sum_i loss(m_i),    m_i = y_i <v, X_i' s_i>,    s_i = softmax(X_i W z_i).
 
 Given W it is a convex function of the margins, which are linear in v. Given v it is a function of
 the logits, which are linear in W; there the floor of v is taken off, for at the end of training W
 changes the loss by a share of e^-700. Both are known by logarithm and scaled derivatives, as
-:class:`~mirrormargin.dynamics.ball.Ball` asks for.
+:class:`~mirrormargin.dynamics.paths.ball.Ball` asks for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.attention.logits import LogitGradient, attend, find_logit_gradient, log_sum
-from mirrormargin.dynamics.log_losses import LogLoss
+from mirrormargin.dynamics.paths.log_losses import LogLoss
 
 __all__ = ["LossByMargins", "MarginGradient", "RiseByLogits"]
 
@@ -39,10 +39,11 @@ class LossByMargins:
     """The mean loss as a function of the margins, (n, 1)."""
 
     def __init__(self, loss: LogLoss) -> None:
-        self._loss = loss
+        assert loss.log_value is not None
+        self._loss, self._log_loss = loss, loss.log_value
 
     def log_value(self, a: Array) -> float:
-        return float(log_sum(self._loss.log_value(a[:, 0])) - np.log(len(a)))
+        return float(log_sum(self._log_loss(a[:, 0])) - np.log(len(a)))
 
     def derive(self, a: Array) -> MarginGradient:
         log_slope = self._loss.loss.log_slope(a)

@@ -27,7 +27,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.dynamics.tangent_system import TangentSystem, keep_positive
+from mirrormargin.dynamics.paths.tangent_system import TangentSystem, keep_positive
 from mirrormargin.svm.interior.program import lp_norm, signed_power
 
 __all__ = ["Ball", "BallPoint", "Derivatives", "Objective"]
@@ -39,7 +39,9 @@ ARMIJO = 1e-4
 LONGEST = 64.0  # Newton steps at once: far from the minimiser F is nearly a line
 PATIENCE = 10  # steps without progress
 FLAT = 1e-13  # a change of F that is rounding
-LEAST_SLOPE = 1e-9  # softer entries would drown the others in A S^-1 A', `test_every_exponent`
+LEAST_SLOPE = (
+    1e-9  # softer entries would drown the others in A S^-1 A', `test_every_exponent_is_certified`
+)
 
 
 class Derivatives(Protocol):
@@ -113,7 +115,7 @@ class Ball:
     def __init__(self, objective: Objective, A: Array, p: float, radius: float) -> None:
         self.objective, self.p, self.q, self.radius = objective, p, p / (p - 1), radius
         self._shape = A.shape[:2]
-        self._A = radius * A.reshape(-1, A.shape[2])
+        self._A = A.reshape(-1, A.shape[2])
 
     def minimize(self, start: Array, tol: float, max_iter: int) -> BallPoint:
         """Go downhill from a start to a stationary point.
@@ -147,7 +149,7 @@ class Ball:
 
     def _complete(self, x: Array, is_interior: bool, a: Array, F: float) -> BallPoint:
         derivatives = self.objective.derive(a)
-        G = derivatives.mantissa.reshape(-1) @ self._A
+        G = self.radius * (derivatives.mantissa.reshape(-1) @ self._A)
         size = lp_norm(G, self.q)
         pull = size * float(np.exp(min(float(derivatives.log_scale) - F, 700.0)))
         misfit = pull
@@ -165,15 +167,18 @@ class Ball:
         B = point.derivatives.curvature()
         if point.is_interior:
             scale = float(np.exp(float(point.derivatives.log_scale) - point.log_value))
-            system = TangentSystem(self._A, np.ones_like(point.x), None)
-            least = system.find_least_eigenvalue(B * scale) - 1
+            least = self._system(np.ones_like(point.x), None).find_least_eigenvalue(B * scale) - 1
             return 1.0 if least >= -FLAT * (1 + point.noise / EPS) else least
         slopes = (self.p - 1) * np.maximum(np.abs(point.x), 1e-100) ** (self.p - 2)
         N = lp_norm(point.G, self.q) * np.clip(slopes, LEAST_SLOPE, 1e200)
-        return TangentSystem(self._A, N, signed_power(point.x, self.p - 1)).find_least_eigenvalue(B)
+        return self._system(N, signed_power(point.x, self.p - 1)).find_least_eigenvalue(B)
+
+    def _system(self, N: Array, normal: Array | None) -> TangentSystem:
+        """``N + R^2 A' B A``, which is f'' by x and more, divided by R^2."""
+        return TangentSystem(self._A, N / self.radius**2, normal)
 
     def _measure(self, x: Array) -> tuple[Array, float]:
-        a = (self._A @ x).reshape(self._shape)
+        a = self.radius * (self._A @ x).reshape(self._shape)
         return a, self.objective.log_value(a)
 
     def _step(self, here: BallPoint) -> BallPoint | None:
@@ -194,7 +199,7 @@ class Ball:
         ahead = try_length(t)
         if slope > -here.noise:
             # F cannot tell this step from rounding, but the misfit can: entries near zero matter
-            # to psi', and not to F, if p is near 1. `test_residuals_are_rounding`.
+            # to psi', and not to F, if p is near 1. `test_every_exponent_is_certified`.
             point = self._complete(*ahead)
             return point if point.misfit < here.misfit else None
         while not ahead[3] <= F + ARMIJO * t * slope + here.noise:
@@ -212,13 +217,12 @@ class Ball:
     def _find_direction(self, here: BallPoint) -> Array:
         size, B = lp_norm(here.G, self.q), here.derivatives.curvature()
         if here.is_interior:
-            r = -here.G
-            system = TangentSystem(self._A, np.full_like(here.x, size), None)
+            r, system = -here.G, self._system(np.full_like(here.x, size), None)
         else:
             psi, u = signed_power(here.x, self.p - 1), -here.G / size
-            r = size * (u - psi)
             slopes = _find_slopes(here.x, signed_power(u, self.q - 1), psi, u, self.p)
-            system = TangentSystem(self._A, size * slopes, psi)
+            r, system = size * (u - psi), self._system(size * slopes, psi)
+        r = r / self.radius**2
         d = system.solve(r, B)
         if d is None:
             d = system.solve(r, keep_positive(B))

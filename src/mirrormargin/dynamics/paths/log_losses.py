@@ -1,10 +1,9 @@
 r"""Logarithms of the losses of the margin, where the losses themselves have underflowed.
 
-    log loss(m),      log(loss(m - drop) - loss(m))
+    log loss(m),      log(loss(m - drop) - loss(m)).
 
-for the losses that vanish at infinity: e^-m, and log(1 + e^-m) = softplus(-m), of which
-
-    loss(m - drop) - loss(m) = softplus(log(e^drop - 1) + log(-loss'(m))).
+The logistic loss is softplus(-m) = log(1 + e^-m), and its difference softplus(log(e^drop - 1) +
+log(-loss'(m))), in range for margins of any size: ``test_log_losses_agree_with_mpmath``.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ class LogLoss:
 
     Attributes:
         loss: The loss itself.
-        log_value: ``log(loss(m))``.
+        log_value: ``log(loss(m))``, None for a loss that does not vanish at infinity.
         log_rise: ``log(loss(m - drop) - loss(m))`` of m and of the log of ``drop > 0``.
     """
 
     loss: MarginLoss
-    log_value: Callable[[Array], Array]
+    log_value: Callable[[Array], Array] | None
     log_rise: Callable[[Array, Array], Array]
 
 
@@ -63,6 +62,11 @@ LOG_LOSSES: Mapping[str, LogLoss] = MappingProxyType(
             loss=LOSSES["exponential"],
             log_value=np.negative,
             log_rise=lambda m, log_drop: _log_expm1(log_drop) - m,
+        ),
+        "correlation": LogLoss(
+            loss=LOSSES["correlation"],
+            log_value=None,
+            log_rise=lambda m, log_drop: log_drop,
         ),
     }
 )

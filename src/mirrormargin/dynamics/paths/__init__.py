@@ -1,0 +1,1 @@
+"""How regularization paths are found: minimisers on lp balls, followed from radius to radius."""

@@ -1,0 +1,109 @@
+"""Compiled functions on disk: never stale, and never needed."""
+
+import pytest
+from numba.core import config, types
+
+from mirrormargin.geometry.routine import Routine
+
+SIGNATURE = types.float64(types.float64)
+
+CALLED = """
+from numba import njit
+
+@njit
+def shift(x):
+    return x + {shift}
+"""
+CALLER = """
+def make(version):
+    def work(x):
+        _ = version
+        return shift(x)
+    return work
+"""
+
+
+def make_square(version):
+    def square(x):
+        _ = version
+        return x * x
+
+    return square
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """Numba's folder."""
+    folder = tmp_path / "cache"
+    monkeypatch.setattr(config, "CACHE_DIR", str(folder))
+    return folder
+
+
+def load(folder, shift):
+    """The result of a routine in two files, read as by a new process, and whether it was kept."""
+    called, caller = folder / "called.py", folder / "caller.py"
+    called.write_text(CALLED.format(shift=shift))
+    if not caller.exists():  # Numba looks at its date
+        caller.write_text(CALLER)
+    names = {}
+    for path in (called, caller):
+        exec(compile(path.read_text(), str(path), "exec"), names)
+    routine = Routine(names["make"], SIGNATURE, [str(caller), str(called)])
+    function = routine.load()
+    return function(1.0), sum(function.stats.cache_hits.values()) == 1
+
+
+def test_a_change_of_a_file_that_is_called_is_noticed(tmp_path, cache):
+    assert load(tmp_path, 1.0) == (2.0, False)
+    assert load(tmp_path, 1.0) == (2.0, True)
+    assert load(tmp_path, 5.0) == (6.0, False)
+
+
+def test_a_cache_that_cannot_be_written_changes_nothing(tmp_path, cache, monkeypatch):
+    # The folder that was asked for, the one beside the file, and the one of the user.
+    for name in ("cache", "__pycache__", "home"):
+        (tmp_path / name).write_text("not a folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    for _ in range(2):
+        assert load(tmp_path, 1.0) == (2.0, False)
+
+
+def test_a_damaged_cache_changes_nothing(tmp_path, cache):
+    load(tmp_path, 1.0)
+    files = [path for path in cache.rglob("*") if path.is_file()]
+    assert files
+    for path in files:
+        path.write_bytes(b"damaged")
+    assert load(tmp_path, 1.0) == (2.0, False)
+
+
+def test_the_digest_is_that_of_all_sources(tmp_path):
+    first, second = tmp_path / "first.py", tmp_path / "second.py"
+    first.write_text("a = 1")
+    second.write_text("b = 1")
+    sources = [str(first), str(second)]
+    versions = {Routine(make_square, SIGNATURE, sources)._version}
+    assert {Routine(make_square, SIGNATURE, sources)._version} == versions
+    second.write_text("b = 2")
+    versions.add(Routine(make_square, SIGNATURE, sources)._version)
+    first.write_text("a = 2")
+    versions.add(Routine(make_square, SIGNATURE, sources)._version)
+    assert len(versions) == 3
+
+
+def test_a_source_that_is_missing_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Routine(make_square, SIGNATURE, [str(tmp_path / "gone.py")])
+
+
+def test_a_routine_is_compiled_once():
+    made = []
+
+    def make(version):
+        made.append(version)
+        return make_square(version)
+
+    routine = Routine(make, SIGNATURE, [__file__])
+    assert routine.load() is routine.load()
+    assert routine.load()(3.0) == 9.0
+    assert len(made) == 1
