@@ -38,7 +38,7 @@ MEASURES = (
     "log_unattended",
     "selection",
 )
-BLOCK = 2_000_000  # logits at a time, to bound the memory
+BLOCK = 500_000  # numbers at a time: what leaves the caches costs more than what it is worth
 
 
 def measure(
@@ -58,7 +58,7 @@ def measure(
     )
     flat = W.reshape(len(problems), -1, *W.shape[-2:])
     v = v if heads is None else heads.reshape(*flat.shape[:-1])
-    count = max(1, BLOCK // X[..., 0].size)
+    count = max(1, BLOCK // max(X[..., 0].size, flat[:, 0].size))
     parts = [
         _measure(X, z, y, v if heads is None else v[:, part], flat[:, part], p, problems[0])
         for part in (slice(k, k + count) for k in range(0, flat.shape[1], count))
@@ -107,6 +107,9 @@ def find_norm(W: Array, p: float) -> Array:
 
 def find_divergence(target: Array, W: Array, p: float) -> Array:
     """:func:`directional_divergence` of each W from its target; nan where one is zero or nan."""
+    if W.size > BLOCK and W.ndim > 2:
+        targets = np.broadcast_to(target, W.shape)
+        return np.stack([find_divergence(U, V, p) for U, V in zip(targets, W, strict=True)])
     with np.errstate(divide="ignore", invalid="ignore"):
         U = target / find_norm(target, p)[..., None, None]
         V = W / find_norm(W, p)[..., None, None]

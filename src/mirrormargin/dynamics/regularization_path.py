@@ -25,7 +25,7 @@ from mirrormargin.attention import AttentionProblem
 from mirrormargin.attention.synthetic.arguments import check_integer, check_seed
 from mirrormargin.dynamics.paths.ball import BallPoint
 from mirrormargin.dynamics.paths.branches import Found, Progress, follow_branches
-from mirrormargin.dynamics.paths.gap_landscape import GapLandscape, make_balls
+from mirrormargin.dynamics.paths.gap_landscape import GapLandscape, find_gap, make_balls
 from mirrormargin.dynamics.paths.radii import read_radii
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
 from mirrormargin.geometry import directional_divergence
@@ -223,14 +223,13 @@ def _find_target(problem: AttentionProblem, p: float) -> AttentionSVM:
 
 def _find_last_radius(problem: AttentionProblem, target: AttentionSVM) -> float:
     """Where the gap in the target's direction, an upper bound, has fallen to 1e-300."""
-    direction = target.W * target.margin
-    high = 1.0 / target.margin
-    while problem.log_loss_gap(high * direction) > SMALLEST_LOG:
-        high *= 2
-    low = 0.5 * high
+    gap, a = find_gap(problem), problem.logits(target.W * target.margin)
+    low, high = 0.0, 1.0 / target.margin
+    while gap.log_value(high * a) > SMALLEST_LOG:
+        low, high = high, 2 * high
     while high - low > 1e-6 * high:
         middle = 0.5 * (low + high)
-        if problem.log_loss_gap(middle * direction) > SMALLEST_LOG:
+        if gap.log_value(middle * a) > SMALLEST_LOG:
             low = middle
         else:
             high = middle

@@ -39,9 +39,8 @@ ARMIJO = 1e-4
 LONGEST = 64.0  # Newton steps at once: far from the minimiser F is nearly a line
 PATIENCE = 10  # steps without progress
 FLAT = 1e-13  # a change of F that is rounding
-LEAST_SLOPE = (
-    1e-9  # softer entries would drown the others in A S^-1 A', `test_every_exponent_is_certified`
-)
+# Softer entries would drown the others in A S^-1 A': `test_every_exponent_is_certified`.
+LEAST_SLOPE = 1e-9
 
 
 class Derivatives(Protocol):

@@ -18,7 +18,7 @@ from mirrormargin.dynamics.paths.blocks import RiseByLogits
 from mirrormargin.dynamics.paths.log_losses import LOG_LOSSES
 from mirrormargin.svm.interior.program import lp_norm, signed_power
 
-__all__ = ["GapLandscape", "find_rows", "make_balls"]
+__all__ = ["GapLandscape", "find_gap", "find_rows", "make_balls"]
 
 Array = NDArray[np.float64]
 
@@ -52,8 +52,8 @@ class GapLandscape:
         descent = -problem.scaled_gradient(np.zeros_like(target))[0]
         self._steepest = signed_power(descent.reshape(-1), 1 / (p - 1))
         best, second = np.sort(problem.scores, axis=1)[:, :-3:-1].T
-        rise = problem.margin_loss.rise(best, 0.5 * (best - second)).min()
-        self._settled_below = float(np.log(rise / problem.num_sequences))
+        log_rise = LOG_LOSSES[problem.loss_name].log_rise(best, np.log(0.5 * (best - second)))
+        self._settled_below = float(log_rise.min() - np.log(problem.num_sequences))
 
     def list_starts(self, j: int, lowest: float) -> list[tuple[str, Array]]:
         """The target; first of all the steepest descent from zero; random ones until settled."""
@@ -74,9 +74,13 @@ class GapLandscape:
 
 def make_balls(problem: AttentionProblem, p: float, radii: Array) -> list[Ball]:
     """The gap on the ball of each radius."""
-    gap = RiseByLogits(problem.scores, LOG_LOSSES[problem.loss_name])
-    A = find_rows(problem)
+    gap, A = find_gap(problem), find_rows(problem)
     return [Ball(gap, A, p, float(R)) for R in radii]
+
+
+def find_gap(problem: AttentionProblem) -> RiseByLogits:
+    """The gap between the loss and its floor as a function of the logits."""
+    return RiseByLogits(problem.scores, LOG_LOSSES[problem.loss_name])
 
 
 def find_rows(problem: AttentionProblem) -> Array:
