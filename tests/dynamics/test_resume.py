@@ -245,10 +245,16 @@ SCRIPT = """
     problems = [synthetic.unit_sphere(seed) for seed in (1, 2)]
     options = dict(p=[1.75, 2.0], record=[0, 1000], target=None, threads=int(sys.argv[2]))
     mm.train_attention(problems[0], num_steps=10)  # compile
-    kill = lambda: (time.sleep(0.7), os.kill(os.getpid(), signal.SIGINT))
-    threading.Thread(target=kill, daemon=True).start()
+    kill = lambda: (time.sleep(0.1), os.kill(os.getpid(), signal.SIGINT))
+    started = []
+
+    def progress(done, total):  # in the middle of the piece after the one that passes step 1000
+        if done > 4 * 1000 and not started:
+            started.append(threading.Thread(target=kill, daemon=True))
+            started[0].start()
+
     try:
-        mm.train_attention(problems, num_steps=10**7, **options)
+        mm.train_attention(problems, num_steps=10**7, progress=progress, **options)
     except mm.TrainingInterrupted as error:
         error.record.save(sys.argv[1])
         print("interrupted", error.record.state["step"].max())
