@@ -1,15 +1,18 @@
 """How training gets there: many runs at once, what they pass through, and where they end."""
 
 from mirrormargin.dynamics.basins import basin_statistics, classify_selections
+from mirrormargin.dynamics.descent import (
+    AttentionRecord,
+    NormalInit,
+    resume_training,
+    train_attention,
+    train_joint,
+)
 from mirrormargin.dynamics.exponents import compare_exponents
 from mirrormargin.dynamics.flow import mirror_flow
-from mirrormargin.dynamics.inits import NormalInit
 from mirrormargin.dynamics.joint_regularization_path import joint_regularization_path
 from mirrormargin.dynamics.rates import RateVerdict, bound_holds, claimed_rate, fit_rate
-from mirrormargin.dynamics.record import AttentionRecord
 from mirrormargin.dynamics.regularization_path import regularization_path
-from mirrormargin.dynamics.train_attention import resume_training, train_attention
-from mirrormargin.dynamics.train_joint import train_joint
 
 __all__ = [
     "AttentionRecord",

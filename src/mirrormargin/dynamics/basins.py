@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.record import AttentionRecord
+from mirrormargin.dynamics.descent.record import AttentionRecord
 from mirrormargin.errors import ProblemError
 from mirrormargin.svm import solve_many
 from mirrormargin.svm.interior.solver import Status

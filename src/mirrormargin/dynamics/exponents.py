@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrormargin.dynamics.descent.record import AttentionRecord
+from mirrormargin.dynamics.descent.targets import solve_targets
 from mirrormargin.dynamics.metrics import find_divergence
-from mirrormargin.dynamics.record import AttentionRecord
-from mirrormargin.dynamics.targets import solve_targets
 
 __all__ = ["ExponentComparison", "compare_exponents"]
 

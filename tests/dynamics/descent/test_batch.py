@@ -79,7 +79,7 @@ def test_threads_change_no_bit(way):
 def test_cutting_into_pieces_changes_no_bit(way, monkeypatch):
     whole = train(way, spheres(1))
     calls = []
-    monkeypatch.setattr("mirrormargin.dynamics.batch.PIECE", 1e-6)
+    monkeypatch.setattr("mirrormargin.dynamics.descent.batch.PIECE", 1e-6)
     pieces = train(way, spheres(1), progress=lambda done, total: calls.append(done))
     assert len(calls) > 20
     assert calls == sorted(calls)

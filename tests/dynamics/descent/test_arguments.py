@@ -122,9 +122,12 @@ def test_wrong_arguments_are_named(train, case):
 @pytest.mark.parametrize("train", [mm.train_attention, mm.train_joint])
 def test_more_matrices_than_memory_are_refused(train, monkeypatch):
     options = {"p": [1.5, 2.0], "num_steps": 20, "record": range(21), "target": None}
-    monkeypatch.setattr("mirrormargin.dynamics.recording.MOST_MEMORY", 2 * 21 * D * D * 8)
+    limit = "mirrormargin.dynamics.descent.recording.MOST_MEMORY"
+    monkeypatch.setattr(limit, 2 * 21 * D * D * 8)
     record = start(train, options)
-    monkeypatch.setattr("mirrormargin.dynamics.recording.MOST_MEMORY", 2 * 21 * D * D * 8 - 1)
+    monkeypatch.setattr(
+        "mirrormargin.dynamics.descent.recording.MOST_MEMORY", 2 * 21 * D * D * 8 - 1
+    )
     with pytest.raises(ProblemError, match=r"21 recorded steps of 2 runs are .* GiB of matrices"):
         start(train, options)
     # Going on needs what is added alone.

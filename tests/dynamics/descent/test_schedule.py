@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mirrormargin.dynamics.schedule import plan_steps, read_counts, read_lrs
+from mirrormargin.dynamics.descent.schedule import plan_steps, read_counts, read_lrs
 from mirrormargin.errors import ProblemError
 
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.batch import Batch, make_batch
-from mirrormargin.dynamics.loop import NUMBERS
+from mirrormargin.dynamics.descent.batch import Batch, make_batch
+from mirrormargin.dynamics.descent.loop import NUMBERS
+from mirrormargin.dynamics.descent.record import AttentionRecord, TrainingSettings, stack_exponents
+from mirrormargin.dynamics.descent.targets import solve_joint_targets, solve_targets
 from mirrormargin.dynamics.metrics import MEASURES, find_divergence, find_norm, measure
-from mirrormargin.dynamics.record import AttentionRecord, TrainingSettings, stack_exponents
-from mirrormargin.dynamics.targets import solve_joint_targets, solve_targets
 from mirrormargin.errors import ProblemError, TrainingInterrupted
 from mirrormargin.geometry.sharing import count_cores
 

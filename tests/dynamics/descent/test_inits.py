@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mirrormargin.dynamics.inits import NormalInit, read_init
+from mirrormargin.dynamics.descent.inits import NormalInit, read_init
 from mirrormargin.errors import ProblemError
 
 EXPONENTS = np.array([1.5, 2.0])

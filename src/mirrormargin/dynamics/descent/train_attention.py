@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.arguments import (
+from mirrormargin.dynamics.descent.arguments import (
     check_at_least_zero,
     check_choice,
     check_max_lr,
@@ -25,12 +25,12 @@ from mirrormargin.dynamics.arguments import (
     read_batch,
     read_target,
 )
-from mirrormargin.dynamics.batch import make_batch
-from mirrormargin.dynamics.inits import NormalInit, read_init
-from mirrormargin.dynamics.loop import RULES
-from mirrormargin.dynamics.record import AttentionRecord, TrainingSettings
-from mirrormargin.dynamics.recording import Progress, restore_batch, train
-from mirrormargin.dynamics.schedule import plan_steps, read_counts, read_lrs
+from mirrormargin.dynamics.descent.batch import make_batch
+from mirrormargin.dynamics.descent.inits import NormalInit, read_init
+from mirrormargin.dynamics.descent.loop import RULES
+from mirrormargin.dynamics.descent.record import AttentionRecord, TrainingSettings
+from mirrormargin.dynamics.descent.recording import Progress, restore_batch, train
+from mirrormargin.dynamics.descent.schedule import plan_steps, read_counts, read_lrs
 from mirrormargin.errors import ProblemError
 from mirrormargin.svm.arguments import check_threads
 from mirrormargin.svm.many_arguments import read_exponents

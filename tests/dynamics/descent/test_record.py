@@ -9,7 +9,7 @@ import pytest
 
 import mirrormargin as mm
 from mirrormargin.attention import AttentionProblem, synthetic
-from mirrormargin.dynamics.record import AttentionRecord
+from mirrormargin.dynamics.descent.record import AttentionRecord
 from mirrormargin.errors import ProblemError, RunError
 
 EXPONENTS = [1.75, 3.0]

@@ -10,7 +10,7 @@ import pytest
 
 import mirrormargin as mm
 from mirrormargin.attention import synthetic
-from mirrormargin.dynamics.record import AttentionRecord
+from mirrormargin.dynamics.descent.record import AttentionRecord
 from mirrormargin.errors import MirrorMarginError, ProblemError, TrainingInterrupted
 
 EXPONENTS = [1.5, 3.0]
@@ -31,7 +31,7 @@ WAY = pytest.mark.parametrize("way", WAYS)
 @pytest.fixture
 def short_pieces(monkeypatch):
     """Many calls of ``progress`` between two recorded steps."""
-    monkeypatch.setattr("mirrormargin.dynamics.batch.PIECE", 1e-5)
+    monkeypatch.setattr("mirrormargin.dynamics.descent.batch.PIECE", 1e-5)
 
 
 SHORT_PIECES = pytest.mark.usefixtures("short_pieces")
@@ -220,7 +220,7 @@ def test_other_errors_of_the_callback_pass():
 def test_an_interrupt_while_looking_leaves_whole_rows(monkeypatch):
     whole = train("joint")
     looks = 0
-    heads = mm.dynamics.batch.Batch.heads
+    heads = mm.dynamics.descent.batch.Batch.heads
 
     def interrupted(batch):
         nonlocal looks
@@ -229,7 +229,7 @@ def test_an_interrupt_while_looking_leaves_whole_rows(monkeypatch):
             raise KeyboardInterrupt
         return heads(batch)
 
-    monkeypatch.setattr("mirrormargin.dynamics.batch.Batch.heads", interrupted)
+    monkeypatch.setattr("mirrormargin.dynamics.descent.batch.Batch.heads", interrupted)
     with pytest.raises(TrainingInterrupted) as caught:
         train("joint")
     record = caught.value.record

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.loop import End
+from mirrormargin.dynamics.descent.loop import End
 from mirrormargin.dynamics.metrics import find_divergence
 from mirrormargin.errors import ProblemError, RunError
 from mirrormargin.runs import read_run, write_run

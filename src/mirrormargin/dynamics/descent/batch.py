@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.attention.compiled import LOSS_CODES, Data, Memory, allocate, pack, round_up
-from mirrormargin.dynamics.loop import MODES, NUM_TENSORS, NUMBERS, RULES, End, advance
+from mirrormargin.dynamics.descent.loop import MODES, NUM_TENSORS, NUMBERS, RULES, End, advance
 from mirrormargin.geometry.sharing import share_out
 
 __all__ = ["Batch", "make_batch"]

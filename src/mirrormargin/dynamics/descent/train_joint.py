@@ -17,17 +17,17 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.arguments import (
+from mirrormargin.dynamics.descent.arguments import (
     check_at_least_zero,
     check_choice,
     check_target_tol,
     read_batch,
 )
-from mirrormargin.dynamics.batch import make_batch
-from mirrormargin.dynamics.inits import NormalInit, read_init
-from mirrormargin.dynamics.record import AttentionRecord, TrainingSettings
-from mirrormargin.dynamics.recording import Progress, train
-from mirrormargin.dynamics.schedule import plan_steps, read_counts, read_lrs
+from mirrormargin.dynamics.descent.batch import make_batch
+from mirrormargin.dynamics.descent.inits import NormalInit, read_init
+from mirrormargin.dynamics.descent.record import AttentionRecord, TrainingSettings
+from mirrormargin.dynamics.descent.recording import Progress, train
+from mirrormargin.dynamics.descent.schedule import plan_steps, read_counts, read_lrs
 from mirrormargin.errors import ProblemError
 from mirrormargin.svm.arguments import check_threads
 from mirrormargin.svm.many_arguments import read_exponents
