@@ -33,7 +33,7 @@ def assert_is_path(path):
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_path_ends_in_the_max_margin_direction(seed, p):
     problem = synthetic.unit_sphere(seed)
-    path = regularization_path(problem, p, num_radii=20)
+    path = regularization_path(problem, p, num_radii=15)
     assert_is_path(path)
     assert path.log_loss_gap[-1] <= LOG_TINY
     assert path.divergence[-1] < 1e-4
@@ -78,7 +78,7 @@ def test_gap_may_be_far_below_the_smallest_float():
 def test_scores_may_be_so_large_that_the_floor_underflows():
     small = synthetic.unit_sphere(1)
     problem = AttentionProblem(small.tokens, small.queries, small.labels, 3000.0 * small.head)
-    path = regularization_path(problem, 2.0, radii=np.geomspace(1.0, 1000.0, 10))
+    path = regularization_path(problem, 2.0, radii=np.geomspace(1.0, 100.0, 5))
     assert path.is_certified.all()
     assert (np.diff(path.log_loss_gap) < 0).all()
 
@@ -97,9 +97,10 @@ def test_small_balls_give_the_steepest_descent(p):
 def test_one_constraint_has_one_direction_at_all_radii(p):
     # The gradient is always a multiple of the one row, so psi'(W) is too.
     problem = AttentionProblem([[[1.0, -2.0], [0.5, 1.0]]], [[1.0, -0.3]], [1], [1.0, 0.0])
+    direction = LpPotential(p).to_primal(np.outer([0.5, -3.0], [1.0, -0.3]))
     path = regularization_path(problem, p, num_radii=10)
     assert_is_path(path)
-    assert path.divergence.max() < 1e-12
+    assert max(directional_divergence(direction, W, p) for W in path.W) < 1e-14
     np.testing.assert_allclose(path.margin, path.target.margin, rtol=1e-7)
 
 

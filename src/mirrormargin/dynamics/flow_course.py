@@ -52,7 +52,7 @@ class FlowCourse:
                 while radau.tau < stop and radau.advance(stop):
                     progress(radau.tau)
                 if radau.tau < stop:
-                    self.status = FlowStatus.STUCK
+                    self.status = FlowStatus.BALANCED if radau.is_balanced else FlowStatus.STUCK
                     break
                 path.append(radau.w)
             self.num_steps, self.num_rejected = radau.num_steps, radau.num_rejected

@@ -25,6 +25,7 @@ __all__ = ["FlowField", "Force", "StageSystem", "row_norms"]
 Array = NDArray[np.float64]
 
 getrf, getrs = get_lapack_funcs(("getrf", "getrs"), dtype=np.float64)
+EPS = float(np.finfo(np.float64).eps)
 WEIGHTLESS = 1e-10
 """Rows below this share of the largest weight are left out of B: they only slow Newton down."""
 FLATTEST = 1e-14
@@ -104,6 +105,11 @@ class FlowField:
         and it asks little of an entry that crosses zero, where for p > 2 no w is well known.
         """
         return self.reach * row_norms(du, self.q) * size ** (2 - self.p)
+
+    def measure_rounding(self, force: Force, size: float) -> float:
+        """What the rounding of the gradient at the last point can do to u, as an error of u."""
+        gross = float(np.abs(force.gradient.mantissa[-1]).sum() * force.scale[-1])
+        return EPS * gross * self.reach**2 * size ** (2 - self.p)
 
     def measure_energy(self, du: Array, dw: Array, size: float) -> Array:
         """A move in logits, sensitive to both u and w: the root of ``<du, dw>`` in that unit."""

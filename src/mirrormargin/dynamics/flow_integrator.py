@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.dynamics.flow_field import FlowField, StageSystem
+from mirrormargin.dynamics.flow_field import FlowField, Force, StageSystem
 
 __all__ = ["Radau"]
 
@@ -44,6 +44,7 @@ NEWTON_ITERATIONS = 15
 SLOW = 0.1  # contraction above which the system is built anew
 GROWTHS = 3  # how often a Newton move may be longer than the one before
 ROUNDING = 1e-14
+SMALLEST_NOISE = 1e-10  # logits
 
 
 class Radau:
@@ -53,6 +54,8 @@ class Radau:
         tau: Where it is.
         u: There.
         w: There.
+        is_balanced: Whether the gradients of the sequences cancel beyond their rounding: e^tau
+            makes that larger than ``tol``, and no step leads on.
         num_steps: Accepted steps.
         num_rejected: Steps that were tried and taken back.
     """
@@ -60,13 +63,16 @@ class Radau:
     def __init__(self, field: FlowField, tau: float, u: Array, w: Array, tol: float) -> None:
         self.field, self.tau, self.u, self.w, self.tol = field, tau, u, w, tol
         self.num_steps = self.num_rejected = 0
+        self.is_balanced = False
         self._log_h = float(np.log(FIRST_STEP))
         self._in_a_row = 0
         self._last: tuple[Array, float, float] | None = None  # u and its stages, log h, error
 
     def advance(self, stop: float) -> bool:
         """Take one step towards ``stop``; False if there is no way on."""
-        while self._in_a_row < MAX_IN_A_ROW and self.num_steps + self.num_rejected < MAX_STEPS:
+        while self._in_a_row < MAX_IN_A_ROW and not self.is_balanced:
+            if self.num_steps + self.num_rejected >= MAX_STEPS:
+                return False
             left, h = stop - self.tau, float(np.exp(self._log_h))
             # The last steps before a stop are equal, so that none is tiny.
             log_h = np.log(left / np.ceil(left / h)) if left < 2 * h else self._log_h
@@ -89,10 +95,14 @@ class Radau:
         stages = self._solve_stages(log_h)
         if stages is None:
             return np.inf
-        U, W, system = stages
+        U, W, system, force = stages
         error = self._estimate_error(log_h, U, system)
         if not error <= 1:
             return error
+        size = self.field.find_size(self.w)
+        self.is_balanced = self.field.measure_rounding(force, size) > max(
+            NEWTON_SHARE * self.tol, SMALLEST_NOISE
+        )
         error = max(error, 1e-12)
         grow = np.log(min(SAFETY * error**-0.25, LARGEST_GROWTH))
         if self._last is not None:
@@ -107,7 +117,7 @@ class Radau:
         self.tau, self.u, self.w = self.tau + float(np.exp(log_h)), U[2], W[2]
         return error
 
-    def _solve_stages(self, log_h: float) -> tuple[Array, Array, StageSystem] | None:
+    def _solve_stages(self, log_h: float) -> tuple[Array, Array, StageSystem, Force] | None:
         """U and W of the stages, or None where Newton's method fails."""
         field = self.field
         size = field.find_size(self.w)
@@ -134,11 +144,11 @@ class Radau:
             if not np.isfinite(move):
                 return None
             if move <= 0.1 * enough:
-                return U, W, system
+                return U, W, system, force
             if last is not None:
                 rate = move / last
                 if rate < 1 and rate / (1 - rate) * move <= enough:
-                    return U, W, system
+                    return U, W, system, force
                 growths += rate >= 1
                 if growths > GROWTHS:
                     return None

@@ -21,6 +21,7 @@ class FlowStatus(str, Enum):
     NOT_SEPARABLE = "followed, but no W separates the selected tokens: there is no target"
     NO_TARGET = "followed, but no max-margin solution could be certified: there is no target"
     STATIONARY = "not moved: the gradient is zero at the start"
+    BALANCED = "stopped early: gradients cancel beyond rounding, as at a minimum of the loss"
     STUCK = "stopped early: the integrator found no way on"
 
     __str__ = str.__str__

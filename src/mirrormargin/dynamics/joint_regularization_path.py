@@ -195,9 +195,9 @@ def joint_regularization_path(
 
     Example:
         >>> from mirrormargin.attention import synthetic
-        >>> path = joint_regularization_path(synthetic.joint_toy(), p=3.0, num_radii=20)
-        >>> path.selection[-1], path.log_loss[-1] < -690, path.divergence[-1] < 1e-4
-        (array([0, 0]), True, True)
+        >>> path = joint_regularization_path(synthetic.joint_toy(), p=3.0, num_radii=10)
+        >>> path.selection[-1], bool(path.divergence[-1] < 1e-4)
+        (array([0, 0]), True)
     """
     p = check_p(p)
     check_tol(tol)

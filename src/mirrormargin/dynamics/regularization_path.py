@@ -68,7 +68,8 @@ class RegularizationPath:
         selection: The most attended tokens, (num_radii, n).
         residual: With G the gradient and ``x = W / |W|_p``, the dual norm of
             ``sign(x) |x|^(p-1) + G / |G|_q``; 0 where no direction along the sphere lowers L. Where
-            W is inside the ball, ``R |G|_q / (L - floor)``.
+            W is inside the ball, or so flat a spot that L can change by rounding only, it is
+            ``R |G|_q / (L - floor)``: the share of the gap that the ball still offers.
         curvature: Least second derivative of the Lagrangian along the sphere in units of the
             sphere's own curvature: 1 for a convex loss, positive at a strict local minimiser.
         is_interior: Whether ``|W|_p < R``.
@@ -174,9 +175,9 @@ def regularization_path(
 
     Example:
         >>> from mirrormargin.attention import synthetic
-        >>> path = regularization_path(synthetic.unit_sphere(seed=1), p=2.0)
-        >>> path.log_loss_gap[-1] < -690, path.divergence[-1] < 1e-5
-        (True, True)
+        >>> path = regularization_path(synthetic.unit_sphere(seed=1), p=2.0, num_radii=10)
+        >>> float(path.log_loss_gap[-1].round(2)), bool(path.divergence[-1] < 1e-5)
+        (-691.78, True)
     """
     p = check_p(p)
     check_tol(tol)

@@ -161,7 +161,7 @@ class Ball:
         """Least second derivative of f along the sphere, in units of the sphere's own.
 
         At most 1, which is the value of a convex f, and positive at a strict local minimiser. Of
-        an interior point it is 1 where f'' is not negative, else the least eigenvalue of F''.
+        an interior point it is 1 where f'' is not negative, else the least eigenvalue of f'' / f.
         """
         B = point.derivatives.curvature()
         if point.is_interior:
@@ -173,7 +173,7 @@ class Ball:
         return self._system(N, signed_power(point.x, self.p - 1)).find_least_eigenvalue(B)
 
     def _system(self, N: Array, normal: Array | None) -> TangentSystem:
-        """``N + R^2 A' B A``, which is f'' by x and more, divided by R^2."""
+        """``N + R^2 A' B A`` over R^2, for A takes w and not x."""
         return TangentSystem(self._A, N / self.radius**2, normal)
 
     def _measure(self, x: Array) -> tuple[Array, float]:

@@ -64,6 +64,10 @@ class Landscape(Protocol[M_co]):
         """
         ...
 
+    def rescale(self, j: int, x: Array) -> Array:
+        """A point in units of the radius before j, in units of this one."""
+        ...
+
 
 class Found(NamedTuple, Generic[M]):
     """A local minimiser and from where it was found."""
@@ -98,7 +102,7 @@ def follow_branches(
         best = _pick([found for found, _ in tries], tol)
         if lowest and best.point.log_value > known + _noise(known):
             # The smaller ball is inside this one, so its minimiser is a start that is lower.
-            inside = landscape.search(j, lowest[-1].point.x * (t[j] / t[j - 1]), tol, True)
+            inside = landscape.search(j, landscape.rescale(j, lowest[-1].point.x), tol, True)
             tries.append((Found(inside, "previous"), []))
             best = _pick([found for found, _ in tries], tol)
         lowest.append(best)

@@ -71,6 +71,9 @@ class GapLandscape:
         start = x * (ball.radius / (1.0 if stay_inside else lp_norm(x, self._p)))
         return ball.minimize(start, tol, self._max_iter)
 
+    def rescale(self, j: int, x: Array) -> Array:
+        return x * (self.radii[j - 1] / self.radii[j])
+
 
 def make_balls(problem: AttentionProblem, p: float, radii: Array) -> list[Ball]:
     """The gap on the ball of each radius."""

@@ -5,10 +5,11 @@ For a selection alpha the head of least norm and its W are
     v_mm = argmin |v|_p   s.t.   y_i <x_{i,alpha}, v> >= 1,
     W_mm = argmin |W|_p   s.t.   (x_{i,alpha} - x_it)' W z_i >= b_i,
 
-b_i = 1 if sequence i supports v_mm, else 0. On a ball of norm r the loss is about
-exp(-r / |v_mm|_p), so the selection with the shortest v_mm is the best in the end; and of equally
-short ones that with the shortest W_mm. If there are too many selections to try them all, one is
-improved by choosing the optimal tokens of its own v_mm, which never makes v_mm longer.
+b_i = 1 if sequence i supports v_mm; else b_i = 0, and only tokens of margin 1 or less count. On a
+ball of norm r the loss is about exp(-r / |v_mm|_p), so the selection with the shortest v_mm is the
+best in the end; and of equally short ones that with the shortest W_mm. If there are too many
+selections to try them all, those of random heads are improved: by choosing the optimal tokens of
+the selection's own v_mm, which never makes v_mm longer, and by changing one token at a time.
 """
 
 from __future__ import annotations

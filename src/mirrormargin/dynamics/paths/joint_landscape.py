@@ -123,9 +123,8 @@ class JointLandscape:
         chosen = self._candidates[:num_selections]
         starts = [("selection", np.append(each.decoder.v, each.target.w)) for each in chosen]
         if j == 0:
-            starts.append(
-                ("zero", self._begin(self._to_primal(self._blocks.signed.mean(axis=(0, 1)))))
-            )
+            mean = self._blocks.signed.mean(axis=(0, 1))
+            starts.append(("zero", self._begin(self._to_primal(mean))))
             starts.append(("head", self._begin(self._problem.head)))
         if is_open:
             for _ in range(self._num_starts):
@@ -148,20 +147,27 @@ class JointLandscape:
         if not stay_inside:
             v, w = v / lp_norm(v, self._p), w / lp_norm(w, self._p)
         here, idle = self._turn(j, v, w, tol), 0
-        v = mixing.mix(here.head.x, here.next_head)
+        best, v = here, mixing.mix(here.head.x, here.next_head)
         for _ in range(MAX_TURNS):
             if here.residual <= tol or idle == PATIENCE:
                 break
             ahead = self._turn(j, v, here.matrix.x, tol)
-            idle = 0 if ahead.residual < here.residual else idle + 1
+            idle = 0 if ahead.residual < best.residual else idle + 1
             if ahead.log_value > here.log_value + here.head.noise and v is not here.next_head:
                 # Mixing may go uphill, the plain turn does not.
                 mixing.forget()
                 v = here.next_head
-            else:
-                here = ahead
-                v = mixing.mix(here.head.x, here.next_head)
-        return here
+                continue
+            here = ahead
+            if here.residual < best.residual or here.log_value < best.log_value - here.head.noise:
+                best = here
+            v = mixing.mix(here.head.x, here.next_head)
+        return best
+
+    def rescale(self, j: int, x: Array) -> Array:
+        d = self._problem.dim
+        v = x[:d] * (self.radii[j - 1] / self.radii[j])
+        return np.append(v, x[d:] * (self.matrix_radii[j - 1] / self.matrix_radii[j]))
 
     def _turn(self, j: int, v: Array, w: Array, tol: float) -> JointPoint:
         """Minimise over W given v; then over v given that W, which is left for the next turn."""
