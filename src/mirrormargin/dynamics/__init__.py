@@ -10,9 +10,8 @@ from mirrormargin.dynamics.descent import (
 )
 from mirrormargin.dynamics.exponents import compare_exponents
 from mirrormargin.dynamics.flow import mirror_flow
-from mirrormargin.dynamics.joint_regularization_path import joint_regularization_path
+from mirrormargin.dynamics.paths import joint_regularization_path, regularization_path
 from mirrormargin.dynamics.rates import RateVerdict, bound_holds, claimed_rate, fit_rate
-from mirrormargin.dynamics.regularization_path import regularization_path
 
 __all__ = [
     "AttentionRecord",

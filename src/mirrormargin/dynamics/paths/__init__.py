@@ -1,1 +1,6 @@
-"""How regularization paths are found: minimisers on lp balls, followed from radius to radius."""
+"""Regularisation paths: the least loss on lp balls of growing radius."""
+
+from mirrormargin.dynamics.paths.joint_regularization_path import joint_regularization_path
+from mirrormargin.dynamics.paths.regularization_path import regularization_path
+
+__all__ = ["joint_regularization_path", "regularization_path"]

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from mirrormargin.attention import AttentionProblem, synthetic
 from mirrormargin.attention.logits import find_log_loss_gap, find_logit_gradient
 from mirrormargin.dynamics import regularization_path
-from mirrormargin.dynamics.regularization_path import PathStatus
+from mirrormargin.dynamics.paths.regularization_path import PathStatus
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
 from mirrormargin.geometry import LpPotential, directional_divergence
 

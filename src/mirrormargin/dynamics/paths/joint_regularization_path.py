@@ -36,7 +36,7 @@ from mirrormargin.dynamics.paths.joint_candidates import Candidate, find_candida
 from mirrormargin.dynamics.paths.joint_landscape import JointBlocks, JointLandscape, JointPoint
 from mirrormargin.dynamics.paths.log_losses import LOG_LOSSES
 from mirrormargin.dynamics.paths.radii import read_pairs
-from mirrormargin.dynamics.regularization_path import ONE_THREAD_BELOW, PathStatus
+from mirrormargin.dynamics.paths.regularization_path import ONE_THREAD_BELOW, PathStatus
 from mirrormargin.errors import ProblemError, SolverError
 from mirrormargin.geometry import directional_divergence
 from mirrormargin.svm import AttentionSVM, DecoderSVM
