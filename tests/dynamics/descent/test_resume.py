@@ -276,3 +276,40 @@ def test_a_signal_leaves_a_record_that_goes_on(tmp_path, threads):
     )
     np.testing.assert_array_equal(record.state["u"], alone.state["u"])
     np.testing.assert_array_equal(record.W, alone.W)
+
+
+def test_an_interrupt_while_targets_are_solved_loses_nothing(monkeypatch):
+    problem = mm.synthetic.unit_sphere(1)
+    whole = mm.train_attention(problem, num_steps=300)
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mirrormargin.dynamics.descent.recording.solve_targets", interrupted)
+        with pytest.raises(mm.TrainingInterrupted) as caught:
+            mm.train_attention(problem, num_steps=300)
+    stopped = caught.value.record
+    assert stopped.divergence is None
+    assert stopped.is_complete
+    np.testing.assert_array_equal(stopped.W, whole.W)
+    resumed = mm.resume_training(stopped)
+    np.testing.assert_array_equal(resumed.divergence, whole.divergence)
+    assert resumed.path is None
+
+
+def test_interrupting_an_extension_leaves_earlier_divergences_unknown(monkeypatch):
+    problem = mm.synthetic.unit_sphere(1)
+    complete = mm.train_attention(problem, num_steps=300, record=5)
+
+    def stop(done, total):
+        if done > 400:
+            raise KeyboardInterrupt
+
+    with pytest.raises(mm.TrainingInterrupted) as caught:
+        mm.resume_training(complete, 1000, progress=stop)
+    resumed = mm.resume_training(caught.value.record)
+    longer = mm.train_attention(problem, num_steps=1000, record=resumed.steps[0, 0, 0])
+    known = resumed.steps[0, 0, 0] > 300
+    assert np.isnan(resumed.divergence[0, 0, 0, ~known]).all()
+    np.testing.assert_array_equal(resumed.divergence[..., known], longer.divergence[..., known])

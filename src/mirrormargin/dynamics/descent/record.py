@@ -57,7 +57,8 @@ class AttentionRecord:
         attention: Mean attention on the selected tokens.
         log_unattended: log of the most that some sequence does not give its selected token.
         selection: The most attended tokens, (P, E, I, R, n).
-        divergence: D from the target, (P, E, I, R); None without a target.
+        divergence: D from the target, (P, E, I, R); None without a target, or if the training was
+            interrupted before its own targets were known.
         target: The targets, (P, E, I, d, d); nan where there is none.
         path: W at each recorded step, (P, E, I, R, d, d), if asked for.
         head: The last head of a joint training, (P, E, I, d); None if the head was fixed, as the

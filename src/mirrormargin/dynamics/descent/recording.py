@@ -22,6 +22,7 @@ __all__ = ["Progress", "restore_batch", "train"]
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], object]
 
+TARGETS = ("target", "divergence", "head_target", "head_divergence")
 MOST_MEMORY = 2**31  # bytes of recorded matrices
 # What a batch is made of besides its problems.
 STATE = ("u", "w", "u2", "w2", "numbers", "codes", "step", "end")
@@ -61,8 +62,8 @@ def train(
     total = int(planned[:, -1].sum()) * P * count
     seen = _Seen(batch)
 
-    def finish() -> AttentionRecord:
-        return _make_record(problems, settings, batch, planned, before, aim, seen)
+    def finish(solve: bool) -> AttentionRecord:
+        return _make_record(problems, settings, batch, planned, before, aim, seen, solve)
 
     try:
         for column in planned[:, first:].T:
@@ -77,15 +78,16 @@ def train(
                 if progress is not None:
                     progress(int(batch.step.sum()), total)
             seen.look()
+        return finish(solve=True)
     except KeyboardInterrupt:
         if not seen.rows and before is None:
             raise
         raise TrainingInterrupted(
             f"interrupted after {int(batch.step.sum()):,} of {total:,} steps:"
             " resume_training(error.record) goes on",
-            finish(),
+            # Whoever interrupts does not wait for solutions of tokens that may change.
+            finish(solve=False),
         ) from None
-    return finish()
 
 
 class _Seen:
@@ -110,15 +112,21 @@ def _make_record(
     before: AttentionRecord | None,
     aim: Array | None,
     seen: _Seen,
+    solve: bool,
 ) -> AttentionRecord:
+    """The record; without ``solve`` it lacks targets that would have to be solved for."""
     columns: dict[str, Any] = {}
     if seen.rows:
         columns = _measure(problems, settings.p, seen)
     columns = _append(before, columns)
     known = columns["steps"].shape[-1]
-    columns |= _find_divergences(problems, settings, columns, before, aim)
+    if settings.target == "given" or solve:
+        columns |= _find_divergences(problems, settings, columns, before, aim)
+    else:
+        columns |= dict.fromkeys(TARGETS)
     # Its own target is known in the end: till then the path must be.
-    if not settings.keep_path and (settings.target != "own" or known == planned.shape[1]):
+    is_last = solve and known == planned.shape[1]
+    if not settings.keep_path and (settings.target != "own" or is_last):
         columns["path"] = columns["head_path"] = None
     factored = settings.parameterization == "KQ"
     return AttentionRecord(
@@ -180,9 +188,7 @@ def _find_divergences(
     aim: Array | None,
 ) -> dict[str, Array | None]:
     """The targets, and the divergences of all recorded steps from them."""
-    found: dict[str, Array | None] = dict.fromkeys(
-        ("target", "divergence", "head_target", "head_divergence")
-    )
+    found: dict[str, Array | None] = dict.fromkeys(TARGETS)
     if settings.target == "none":
         return found
     chosen = columns["selection"][..., -1, :]
@@ -219,10 +225,12 @@ def _diverge(
     missing = num_steps - (0 if path is None else path.shape[3])
     if missing:
         assert before is not None
-        old = getattr(before, f"{prefix}target")
-        same = (old.reshape(target.shape) == target).all(axis=(-1, -2))[..., None]
-        earlier = getattr(before, f"{prefix}divergence")[..., :missing]
-        parts.append(np.where(same, earlier, np.nan))
+        old, earlier = (getattr(before, f"{prefix}{name}") for name in ("target", "divergence"))
+        if old is None:  # interrupted, after it had forgotten the path
+            parts.append(np.full((*target.shape[:3], missing), np.nan))
+        else:
+            same = (old.reshape(target.shape) == target).all(axis=(-1, -2))[..., None]
+            parts.append(np.where(same, earlier[..., :missing], np.nan))
     if path is not None:
         parts.append(
             stack_exponents(
