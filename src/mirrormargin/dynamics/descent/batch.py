@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -95,17 +96,22 @@ class Batch:
         def allocate_all() -> tuple[Memory, Array]:
             return allocate(n, T, self.dim), np.zeros((NUM_TENSORS, rows, self.w.shape[2]))
 
-        def follow(job: int, memory: tuple[Memory, Array]) -> None:
-            if self.end[job] != End.RUNNING or self.step[job] >= targets[job]:
-                return
-            steps = np.array([self.step[job], targets[job]])
-            self.step[job], self.end[job] = loop(
-                *(self.codes, steps, self.numbers[job], self.data[job]),
-                *(self.u[job], self.w[job], self.u2[job], self.w2[job]),
-                *(memory[1], memory[0]),
-            )
+        # A call takes microseconds, as a few steps of a small problem: what can be is done before.
+        todo = np.flatnonzero((self.end == End.RUNNING) & (self.step < targets)).tolist()
+        steps = np.stack([self.step, targets], axis=1)
 
-        share_out(follow, len(self.data), threads, allocate_all)
+        def follow(place: int, memory: tuple[Memory, Array]) -> None:
+            job = todo[place]
+            codes, *arrays = self._views[job]
+            self.step[job], self.end[job] = loop(codes, steps[job], *arrays, memory[1], memory[0])
+
+        share_out(follow, len(todo), threads, allocate_all)
+
+    @cached_property
+    def _views(self) -> list[tuple[Any, ...]]:
+        """Codes, numbers, data and tensors of each run; they are changed in place only."""
+        columns = (self.numbers, self.data, self.u, self.w, self.u2, self.w2)
+        return [(self.codes, *row) for row in zip(*columns, strict=True)]
 
     def matrices(self) -> Array:
         """W of each run, (problem, p, init, d, d)."""
