@@ -53,9 +53,11 @@ class FlowField:
     def __init__(self, problem: AttentionProblem, p: float) -> None:
         self.problem, self.p, self.q = problem, p, p / (p - 1)
         self.num_unknowns = problem.dim**2
+        # A sequence with a query of zeros never moves W, and must not set the gradient's scale.
+        self._scores = problem.scores * (np.abs(problem.queries).max(axis=1, keepdims=True) > 0)
         # |A w|_inf <= reach |w|_p: turns lengths of W into logits, the unit of every error.
-        reach = row_norms(problem.tokens, self.q) * row_norms(problem.queries, self.q)[:, None]
-        self.reach = float(reach.max())
+        norms = row_norms(problem.tokens, self.q) * row_norms(problem.queries, self.q)[:, None]
+        self._row_norms, self.reach = norms, float(norms.max())
 
     def to_dual(self, w: Array) -> Array:
         return w if self.p == 2 else signed_power(w, self.p - 1)
@@ -87,7 +89,7 @@ class FlowField:
         problem, d = self.problem, self.problem.dim
         products = w.reshape(-1, d, d) @ problem.queries.T
         logits = (problem.tokens @ products.transpose(2, 1, 0)).transpose(2, 0, 1)
-        return find_logit_gradient(logits, problem.scores, problem.margin_loss)
+        return find_logit_gradient(logits, self._scores, problem.margin_loss)
 
     def pull_back(self, logit_gradients: Array) -> Array:
         """``problem.pull_back`` of S gradients at once, (S, n, T) to (S, d^2)."""
@@ -108,8 +110,9 @@ class FlowField:
 
     def measure_rounding(self, force: Force, size: float) -> float:
         """What the rounding of the gradient at the last point can do to u, as an error of u."""
-        gross = float(np.abs(force.gradient.mantissa[-1]).sum() * force.scale[-1])
-        return EPS * gross * self.reach**2 * size ** (2 - self.p)
+        sizes = np.abs(force.gradient.mantissa[-1]) * self._row_norms
+        gross = float(sizes.sum() * force.scale[-1])
+        return EPS * gross * self.reach * size ** (2 - self.p)
 
     def measure_energy(self, du: Array, dw: Array, size: float) -> Array:
         """A move in logits, sensitive to both u and w: the root of ``<du, dw>`` in that unit."""
@@ -119,10 +122,9 @@ class FlowField:
 class StageSystem:
     r"""``V_i + sum_j a_ij A' B_j A D_j V_j = r_i`` for the stages of one implicit step.
 
-    B has the scale of the force, ``h e^tau``.
-
-    It is solved for ``y_j = B_j A D_j V_j``, one unknown for each weighted row and stage, or for
-    V itself, whichever is smaller. Pinned by ``test_both_forms_of_the_system_are_one``.
+    B has the scale of the force, ``h e^tau`` included. The system is solved for
+    ``y_j = B_j A D_j V_j``, one unknown for each weighted row and stage, or for V itself, whichever
+    is smaller. Pinned by ``test_both_forms_of_the_system_are_one``.
     """
 
     def __init__(
@@ -154,6 +156,7 @@ class StageSystem:
         matrix = matrix.reshape(size, size)
         matrix.flat[:: size + 1] += 1
         self._factors = getrf(matrix)[:2]
+        self._last_factors: dict[float, tuple[Array, NDArray[np.int32]]] = {}
 
     def solve(self, r: Array) -> Array:
         """V, shape (S, d^2)."""
@@ -165,9 +168,11 @@ class StageSystem:
 
     def solve_last(self, r: Array, mu: float) -> Array:
         """``(mu + A' B A D) V = r`` with A, B and D of the last stage, V of shape (d^2)."""
-        matrix = self.blocks[-1].copy()
-        matrix.flat[:: len(matrix) + 1] += mu
-        factors = getrf(matrix)[:2]
+        if mu not in self._last_factors:
+            matrix = self.blocks[-1].copy()
+            matrix.flat[:: len(matrix) + 1] += mu
+            self._last_factors[mu] = getrf(matrix)[:2]
+        factors = self._last_factors[mu]
         if not self.by_rows:
             return _solve(factors, r)
         y = self.B[-1] @ (self.A @ (self.slopes[-1] * r))
