@@ -74,6 +74,80 @@ def test_solution_is_written_and_read_back(problem, file, capsys, tmp_path):
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]
 
 
+def test_json_solution_holds_certificate_and_arrays(problem, file, capsys, tmp_path):
+    out = tmp_path / "solution.json"
+    assert main(["solve", file(), "--p", "1.5", "3", "--out", str(out)]) == 0
+    solutions = json.loads(out.read_text())["solutions"]
+    assert [solution["p"] for solution in solutions] == [1.5, 3.0]
+    expected = mm.solve_attention_svm(
+        problem.tokens, problem.queries, problem.optimal_tokens, 1.5, compiled=False
+    )
+    first = solutions[0]
+    np.testing.assert_array_equal(first["W"], expected.W)
+    np.testing.assert_array_equal(first["duals"], expected.duals)
+    np.testing.assert_array_equal(first["support"], expected.support)
+    assert (first["gap"], first["margin"]) == (expected.gap, expected.margin)
+    assert first["status"] == "optimal"
+    assert set(first["residuals"]) >= {"primal", "dual", "stationarity", "complementarity"}
+
+
+def test_json_has_null_where_nothing_separates(problem, file, tmp_path):
+    path = file(tokens=problem.tokens[:, [0, 0, 1]], selection=[0] * 6)
+    out = tmp_path / "solution.json"
+    assert main(["solve", path, "--out", str(out)]) == 1
+    [solution] = json.loads(out.read_text())["solutions"]
+    assert solution["W"] is None
+    assert solution["status"] == "infeasible"
+
+
+def test_json_files_are_read(problem, file, capsys, tmp_path):
+    _, by_npz = report(capsys, file())
+    path = tmp_path / "problem.json"
+    arrays = {"tokens": problem.tokens, "queries": problem.queries}
+    arrays["selection"] = problem.optimal_tokens
+    path.write_text(json.dumps({name: array.tolist() for name, array in arrays.items()}))
+    _, by_json = report(capsys, str(path))
+    assert by_json[0]["norm"] == by_npz[0]["norm"]
+
+
+def test_the_lab_is_solved_for_its_optimal_tokens(file, capsys, tmp_path):
+    _, by_file = report(capsys, file())
+    out = tmp_path / "solutions.npz"
+    argv = ["lab/unit_sphere", "--seed", "1-2", "--p", "2", "3", "--out", str(out)]
+    code, rows = report(capsys, *argv)
+    assert code == 0
+    assert [(row["seed"], row["p"]) for row in rows] == [(1, 2.0), (1, 3.0), (2, 2.0), (2, 3.0)]
+    assert rows[0]["norm"] == by_file[0]["norm"]
+    arrays = np.load(out)
+    assert arrays["margin_2_seed1"] == rows[0]["margin"]
+    assert arrays["W_3_seed2"].shape == (10, 10)
+
+
+def test_quiet_prints_one_line_for_each_solution(file, capsys, tmp_path):
+    argv = ["--p", "2", "3", "--quiet", "--out", str(tmp_path / "solution.npz")]
+    assert main(["solve", file(), *argv]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["p = 2", "p = 3"]
+
+
+def test_a_file_is_replaced_only_if_asked_and_never_the_problem(file, capsys, tmp_path):
+    path, out = file(), tmp_path / "solution.npz"
+    assert main(["solve", path, "--out", str(out)]) == 0
+    before = out.read_bytes()
+    assert main(["solve", path, "--p", "3", "--out", str(out)]) == 2
+    assert "add --overwrite" in capsys.readouterr().err
+    assert out.read_bytes() == before
+    assert main(["solve", path, "--p", "3", "--out", str(out), "--overwrite"]) == 0
+    assert np.load(out)["p"] == 3.0
+    assert main(["solve", path, "--out", path, "--overwrite"]) == 2
+    assert "is the problem itself" in capsys.readouterr().err
+
+
+def test_the_kind_of_file_is_checked_before_the_solve(tmp_path, capsys):
+    assert main(["solve", "lab/unit_sphere", "--out", str(tmp_path / "solution.csv")]) == 2
+    assert "name a file that ends in .npz or .json" in capsys.readouterr().err
+
+
 def test_a_place_that_cannot_be_written_is_a_user_error(file, capsys, tmp_path):
     path = file()
     for out in (tmp_path / "nowhere" / "solution.npz", tmp_path):

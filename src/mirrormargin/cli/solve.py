@@ -1,9 +1,8 @@
-r"""``mirrormargin solve``: the max-margin W of a problem in a file, with its certificate.
+r"""``mirrormargin solve``: the max-margin W of a problem, with its certificate.
 
-The file is an ``.npz`` with ``tokens`` (n, T, d), ``queries`` (n, d) and either ``selection``,
-integers (n,) or booleans (n, T), or ``labels`` (n,) and ``head`` (d,), which select the optimal
-tokens; ``rhs`` (n,) of zeros and ones is optional. With ``features`` (n, d) and ``labels`` (n,)
-instead it is a decoder problem.
+A problem in a file has ``selection``, integers (n,) or booleans (n, T), or ``labels`` and ``head``,
+which select the optimal tokens as they do in the lab; or ``features`` and ``labels``, a decoder
+problem.
 """
 
 from __future__ import annotations
@@ -11,159 +10,155 @@ from __future__ import annotations
 import argparse
 import json
 import time
-import zipfile
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirrormargin.errors import ProblemError
+from mirrormargin.cli.destination import check_writable
+from mirrormargin.cli.options import (
+    add_exponents,
+    add_output,
+    add_problem,
+    add_report,
+    add_seed,
+    add_threads,
+    describe,
+    read_number,
+)
+from mirrormargin.cli.problems import (
+    KEYS,
+    SOLVE_KEYS,
+    make_problem,
+    open_source,
+    refuse,
+    require,
+)
+from mirrormargin.cli.progress import Progress
+from mirrormargin.cli.tables import print_json
+from mirrormargin.errors import ProblemError, RunError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from mirrormargin.svm import MaxMarginSolution
 
 __all__ = ["add_parser", "run"]
 
 NOT_SOLVED = 1
 
-KEYS = """\
-keys of the .npz file:
-  tokens     (n, T, d)   the tokens of each sequence
-  queries    (n, d)      the query of each sequence
-  selection  (n,)        index of the selected token, or (n, T) booleans for several;
-                         without it, labels (n,) and head (d,) select the optimal tokens
-  rhs        (n,)        optional, 0 where no lead is asked for, 1 elsewhere
-or, for a decoder problem:
-  features   (n, d)      one vector for each sample
-  labels     (n,)        +1 or -1
-
---out writes W (v of a decoder), duals, support, margin, gap and p; with several exponents each
-name gets the suffix _p, such as W_1.5.
-
-exit code: 0 certified, 1 not separable or not certified, 2 wrong input
+EXAMPLES = (
+    ("solve problem.npz --p 1.5 2 3", "the max-margin W of a problem in a file, three norms"),
+    ("solve lab/unit_sphere --seed 1-10 --json", "of the optimal tokens of ten random problems"),
+    ("solve problem.json --nuclear --out solution.json", "least nuclear norm, kept in a file"),
+)
+OUT = """\
+--out writes W (v of a decoder), duals, support, margin, gap and p. In an .npz file with several
+solutions each name gets a suffix, such as W_1.5 for an exponent and W_seed2 or W_1.5_seed2 with
+seeds; a .json file holds a list of solutions, each with its certificate.
 """
 
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "solve",
-        help="find the max-margin W of a problem.npz and print its certificate",
+        help="find the max-margin W of a problem and print its certificate",
         description="Find the W of least lp norm that gives every selected token a lead of one.",
-        epilog=KEYS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **describe(EXAMPLES, "not separable or not certified", f"{KEYS}{SOLVE_KEYS}\n{OUT}"),
     )
-    parser.add_argument("problem", help="an .npz file, see below")
-    parser.add_argument(
-        "--p", type=float, nargs="+", default=[2.0], help="exponents of the norm (default: 2)"
+    add_problem(parser)
+    group = parser.add_argument_group("problem")
+    add_exponents(group)
+    add_seed(group)
+    group.add_argument(
+        "--C", type=read_number, metavar="PRICE", help="soft margin (default: a hard one)"
     )
-    parser.add_argument(
-        "--tol", type=float, default=None, help="largest gap (default: 1e-8; 1e-6 if --nuclear)"
-    )
-    parser.add_argument("--C", type=float, default=None, help="soft margin (default: hard)")
-    parser.add_argument(
+    group.add_argument(
         "--nuclear", action="store_true", help="least nuclear norm instead of an lp norm"
     )
-    parser.add_argument("--threads", type=int, default=None, help="cores for linear algebra")
-    parser.add_argument("--out", type=Path, help="write the solutions to this .npz file")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+    group = parser.add_argument_group("solver")
+    group.add_argument(
+        "--tol",
+        type=read_number,
+        metavar="GAP",
+        help="largest gap (default: 1e-8; 1e-6 if --nuclear)",
+    )
+    add_threads(group)
+    group = parser.add_argument_group("output")
+    add_output(group, "write the solutions to this .npz or .json file", "FILE", "a file")
+    add_report(group)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Solve for each exponent, print the certificates, and write the solutions if asked."""
+    """Solve for each problem and exponent, write the solutions if asked, print certificates."""
     if arguments.nuclear and (arguments.C is not None or arguments.p != [2.0]):
         raise ProblemError("--nuclear has neither --p nor --C: leave them out")
-    if len(set(arguments.p)) < len(arguments.p):
-        raise ProblemError(f"--p has {arguments.p}, with repetitions: give each exponent once")
-    arrays = _load(arguments.problem)
+    if arguments.out is not None:
+        _check_out(arguments.out, arguments.problem, arguments.overwrite)
+    sources = open_source(arguments.problem, arguments.seed)
     import mirrormargin.svm  # noqa: F401 (here, so that no solve is charged with it)
 
-    rows, saved = [], {}
-    for p in arguments.p:
-        start = time.perf_counter()
-        solution = _solve(arrays, p, arguments)
-        rows.append(_measure(solution, time.perf_counter() - start))
-        suffix = "" if len(arguments.p) == 1 else f"_{p!r}".removesuffix(".0")
-        saved |= {name + suffix: value for name, value in _arrays(solution).items()}
-        if not arguments.json:
-            _print(solution, rows[-1])
+    solved = []
+    total = len(sources) * len(arguments.p)
+    with Progress(total, "solve", arguments.quiet) as progress:
+        for source in sources:
+            for p in arguments.p:
+                progress.update(len(solved), f"p = {p:g}")
+                start = time.perf_counter()
+                solution = _solve(source.arrays, p, arguments)
+                row = _measure(solution, time.perf_counter() - start)
+                if source.seed is not None:
+                    row = {"seed": source.seed, **row}
+                solved.append((solution, row))
+    # Before anything is printed: whoever reads may stop reading.
     if arguments.out is not None:
-        import numpy as np
-
-        from mirrormargin.runs import write_atomically
-
-        write_atomically(arguments.out, lambda file: np.savez_compressed(file, **saved))
+        _write(arguments.out, arguments.problem, solved)
+    rows = [row for _, row in solved]
     if arguments.json:
-        print(json.dumps({"problem": str(arguments.problem), "solutions": rows}, indent=2))
-    elif arguments.out is not None:
-        print(f"wrote {arguments.out}")
+        print_json({"problem": arguments.problem, "solutions": rows})
+    else:
+        for solution, row in solved:
+            _print(solution, row, arguments.quiet)
+        if arguments.out is not None and not arguments.quiet:
+            print(f"wrote {arguments.out}")
     return 0 if all(row["status"] == "optimal" for row in rows) else NOT_SOLVED
 
 
-def _load(path: str) -> dict[str, np.ndarray]:
-    import numpy as np
-
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            raise ProblemError(f"{path} holds a single array: save an .npz with named arrays")
-        with loaded as file:
-            return {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        raise ProblemError(f"{path} does not exist: give the path of an .npz file") from None
-    except ProblemError:
-        raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ProblemError(f"{path} cannot be read as an .npz file: {error}") from error
+def _check_out(out: Path, problem: str, overwrite: bool) -> None:
+    check_writable(out)
+    if not out.parent.is_dir():
+        raise RunError(f"{out} cannot be written: {out.parent} is no folder, make it first")
+    if out.suffix not in (".npz", ".json"):
+        raise RunError(f"{out} cannot be written: name a file that ends in .npz or .json")
+    if out.exists() and not overwrite:
+        raise RunError(f"{out} exists already: choose another name, or add --overwrite")
+    if out.exists() and Path(problem).exists() and out.samefile(problem):
+        raise RunError(f"{out} is the problem itself: choose another name")
 
 
-def _solve(arrays: dict[str, np.ndarray], p: float, arguments: argparse.Namespace) -> Any:
+def _solve(arrays: Any, p: float, arguments: argparse.Namespace) -> Any:
     from mirrormargin import svm
-    from mirrormargin.attention import AttentionProblem
 
     tol = arguments.tol if arguments.tol is not None else (1e-6 if arguments.nuclear else 1e-8)
     options = {"tol": tol, "threads": arguments.threads, "raise_on_failure": False}
     if "features" in arrays:
         if arguments.nuclear:
             raise ProblemError("--nuclear needs tokens and queries, but the file holds features")
-        _require(arrays, "features", "labels")
-        _refuse(arrays, "a decoder problem", "tokens", "queries", "selection", "rhs")
+        require(arrays, "features", "labels")
+        refuse(arrays, "a decoder problem", "tokens", "queries", "selection", "rhs", "head")
         return svm.solve_decoder_svm(
             arrays["features"], arrays["labels"], p, C=arguments.C, **options
         )
-    _require(arrays, "tokens", "queries")
+    require(arrays, "tokens", "queries")
     tokens, queries = arrays["tokens"], arrays["queries"]
     if "selection" in arrays:
         selection = arrays["selection"]
     else:
-        _require(arrays, "labels", "head", missing="selection, or labels and head")
-        problem = AttentionProblem(tokens, queries, arrays["labels"], arrays["head"])
-        selection = problem.optimal_tokens
+        require(arrays, "labels", "head", missing="selection, or labels and head")
+        selection = make_problem(arrays).optimal_tokens
     if arguments.nuclear:
-        _refuse(arrays, "--nuclear", "rhs")
+        refuse(arrays, "--nuclear", "rhs")
         return svm.solve_nuclear_svm(tokens, queries, selection, **options)
     # Not worth it for a few solves: loading the compiled solver takes longer than they do.
     options |= {"rhs": arrays.get("rhs"), "C": arguments.C, "compiled": False}
     return svm.solve_attention_svm(tokens, queries, selection, p, **options)
-
-
-def _require(arrays: dict[str, np.ndarray], *names: str, missing: str | None = None) -> None:
-    absent = [name for name in names if name not in arrays]
-    if absent:
-        present = ", ".join(arrays) or "nothing"
-        raise ProblemError(
-            f"the file lacks {missing or ' and '.join(absent)}; it holds {present}: see"
-            " mirrormargin solve --help for the keys"
-        )
-
-
-def _refuse(arrays: dict[str, np.ndarray], problem: str, *names: str) -> None:
-    present = [name for name in names if name in arrays]
-    if present:
-        raise ProblemError(
-            f"the file holds {' and '.join(present)}, which {problem} does not have: leave it out"
-        )
 
 
 def _measure(solution: MaxMarginSolution, seconds: float) -> dict[str, Any]:
@@ -184,16 +179,21 @@ def _measure(solution: MaxMarginSolution, seconds: float) -> dict[str, Any]:
     }
     if solution.certificate is None:
         names = ("primal", "dual", "stationarity", "complementarity", "rounding")
-        row["residuals"] = {name: getattr(residuals, name) for name in names}
+        values = {name: float(getattr(residuals, name)) for name in names}
+        row["residuals"] = {k: v if np.isfinite(v) else None for k, v in values.items()}
     else:
         row["margin_bound"] = solution.certificate.bound
         row["identical"] = solution.certificate.identical
     return row
 
 
-def _print(solution: MaxMarginSolution, row: dict[str, Any]) -> None:
+def _print(solution: MaxMarginSolution, row: dict[str, Any], quiet: bool) -> None:
     p = row["p"] if row["p"] == "nuclear" else f"p = {row['p']:g}"
-    print(f"{p}: {row['status']} ({row['method']}, {row['iterations']} steps, {row['seconds']} s)")
+    seed = f"seed {row['seed']}, " if "seed" in row else ""
+    method = f"{row['method']}, {row['iterations']} steps, {row['seconds']} s"
+    print(f"{seed}{p}: {row['status']} ({method})")
+    if quiet:
+        return
     certificate = solution.certificate
     if certificate is not None:
         if certificate.identical is not None:
@@ -209,7 +209,29 @@ def _print(solution: MaxMarginSolution, row: dict[str, Any]) -> None:
     print(f"  support         {row['support']} of {row['constraints']} constraints")
     print(f"  gap             {solution.gap:.1e}  (asked for {solution.tol:.0e})")
     for name, value in row["residuals"].items():
-        print(f"  {name:<15} {value:.1e}")
+        print(f"  {name:<15} {'-' if value is None else f'{value:.1e}'}")
+
+
+def _write(out: Path, problem: str, solved: list[tuple[Any, dict[str, Any]]]) -> None:
+    import numpy as np
+
+    from mirrormargin.runs import write_atomically
+
+    if out.suffix == ".json":
+        solutions = [row | _to_lists(_arrays(solution)) for solution, row in solved]
+        report = {"problem": problem, "solutions": solutions}
+        text = json.dumps(report, allow_nan=False).encode()
+        write_atomically(out, lambda file: file.write(text + b"\n"))
+        return
+    several_p, several_seeds = (
+        len({row.get(key) for _, row in solved}) > 1 for key in ("p", "seed")
+    )
+    named = {}
+    for solution, row in solved:
+        suffix = f"_{row['p']!r}".removesuffix(".0") if several_p else ""
+        suffix += f"_seed{row['seed']}" if several_seeds else ""
+        named |= {name + suffix: value for name, value in _arrays(solution).items()}
+    write_atomically(out, lambda file: np.savez_compressed(file, **named))
 
 
 def _arrays(solution: Any) -> dict[str, Any]:
@@ -221,4 +243,14 @@ def _arrays(solution: Any) -> dict[str, Any]:
         "margin": solution.margin,
         "gap": solution.gap,
         "p": getattr(solution, "p", float("nan")),
+    }
+
+
+def _to_lists(arrays: dict[str, Any]) -> dict[str, Any]:
+    """The arrays among them for JSON, which has no nan: null where there is no solution."""
+    import numpy as np
+
+    found = {name: value for name, value in arrays.items() if isinstance(value, np.ndarray)}
+    return {
+        name: value.tolist() if np.isfinite(value).all() else None for name, value in found.items()
     }

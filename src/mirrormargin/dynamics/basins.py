@@ -24,7 +24,7 @@ from mirrormargin.svm import solve_many
 from mirrormargin.svm.interior.solver import Status
 from mirrormargin.svm.many_arguments import read_problems
 
-__all__ = ["BasinStatistics", "basin_statistics", "classify_selections"]
+__all__ = ["BasinStatistics", "basin_statistics", "classify_selections", "find_share"]
 
 KINDS = ("global", "local", "unsettled", "unknown")
 NORMAL_95 = 1.959963984540054
@@ -112,15 +112,15 @@ def basin_statistics(record: AttentionRecord, *, threads: int | None = None) -> 
         p=record.p,
         counts=tuple(counts),
         shares=tuple(
-            {kind: _wilson(count, sum(row.values())) for kind, count in row.items()}
+            {kind: find_share(count, sum(row.values())) for kind, count in row.items()}
             for row in counts
         ),
         optimal_tokens=(chosen == best).mean(axis=(0, 2, 3)),
     )
 
 
-def _wilson(count: int, total: int) -> tuple[float, float, float]:
-    """A share and Wilson's interval, which stays sensible at 0 and at 1."""
+def find_share(count: int, total: int) -> tuple[float, float, float]:
+    """A share and Wilson's 95% interval, ``(share, low, high)``, sensible at 0 and at 1 too."""
     share, z2 = count / total, NORMAL_95**2
     middle = (share + z2 / (2 * total)) / (1 + z2 / total)
     half = NORMAL_95 * np.sqrt(share * (1 - share) / total + z2 / (4 * total**2)) / (1 + z2 / total)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from enum import Enum
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FlowRecord", "FlowStatus"]
+from mirrormargin.errors import RunError
+from mirrormargin.runs import read_run, write_run
+
+__all__ = ["KIND", "FlowRecord", "FlowStatus"]
 
 Array = NDArray[np.float64]
+KIND = "mirror flow"
 
 
 class FlowStatus(str, Enum):
@@ -77,3 +84,38 @@ class FlowRecord:
             f"FlowRecord(p={self.p:g},{end} points={self.log10_k.size}, steps={self.num_steps},"
             f" status={str(self.status)!r})"
         )
+
+    def save(self, folder: str | Path, about: Mapping[str, Any] | None = None) -> None:
+        """Write the record as a folder of plain files.
+
+        Args:
+            folder: Where; a record that is there already is replaced.
+            about: What else ``run.json`` shall say, such as where the problem comes from.
+
+        Raises:
+            RunError: If it cannot be written.
+        """
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        document = {**numbers, "status": str(self.status), "about": dict(about or {})}
+        write_run(folder, KIND, document, {name: getattr(self, name) for name in _ARRAYS})
+
+    @classmethod
+    def load(cls, folder: str | Path) -> FlowRecord:
+        """Read a record that :meth:`save` wrote.
+
+        Raises:
+            RunError: If there is none, or a damaged one.
+        """
+        document, arrays = read_run(folder, KIND)
+        try:
+            numbers = {name: document[name] for name in _NUMBERS}
+            status = FlowStatus(document["status"])
+            return cls(**{name: arrays[name] for name in _ARRAYS}, **numbers, status=status)
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"the run in {folder} is damaged: {error!r}") from error
+
+
+_NUMBERS = ("p", "lr", "tol", "num_steps", "num_rejected")
+_ARRAYS = tuple(
+    field.name for field in fields(FlowRecord) if field.name not in (*_NUMBERS, "status")
+)

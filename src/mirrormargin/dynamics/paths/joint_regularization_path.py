@@ -23,7 +23,9 @@ less than 0.001, below which no loss tells a sequence that supports v_mm from on
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,7 @@ from mirrormargin.dynamics.paths.branches import Found, Progress, follow_branche
 from mirrormargin.dynamics.paths.joint_candidates import Candidate, find_candidates, solve_candidate
 from mirrormargin.dynamics.paths.joint_landscape import JointBlocks, JointLandscape, JointPoint
 from mirrormargin.dynamics.paths.log_losses import LOG_LOSSES
+from mirrormargin.dynamics.paths.path_files import read_path, write_path
 from mirrormargin.dynamics.paths.radii import read_pairs
 from mirrormargin.dynamics.paths.regularization_path import ONE_THREAD_BELOW, PathStatus
 from mirrormargin.errors import ProblemError, SolverError
@@ -46,6 +49,8 @@ from mirrormargin.svm.interior.threads import limit_threads
 __all__ = ["JointRegularizationPath", "joint_regularization_path"]
 
 Array = NDArray[np.float64]
+
+KIND = "joint regularization path"
 
 LAST_SIZE = 700.0  # r / |v_mm| of the last pair: a loss of 1e-304
 LAST_LEAD = 200.0  # and R / |W_mm|, if that asks for more
@@ -149,6 +154,27 @@ class JointRegularizationPath:
             " max_iter, num_starts or tol, or take more radii, each is the start of the next",
             self,
         )
+
+    def save(self, folder: str | Path, about: Mapping[str, Any] | None = None) -> None:
+        """Write the path as a folder of plain files.
+
+        Args:
+            folder: Where; a path that is there already is replaced.
+            about: What else ``run.json`` shall say, such as where the problem comes from.
+
+        Raises:
+            RunError: If it cannot be written.
+        """
+        write_path(folder, KIND, self, about)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> JointRegularizationPath:
+        """Read a path that :meth:`save` wrote.
+
+        Raises:
+            RunError: If there is none, or a damaged one.
+        """
+        return cls(**read_path(folder, KIND, cls, PathStatus))
 
 
 def joint_regularization_path(

@@ -14,8 +14,10 @@ range and well scaled at every R; :mod:`mirrormargin.dynamics.paths` says how.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from mirrormargin.attention.synthetic.arguments import check_integer, check_seed
 from mirrormargin.dynamics.paths.ball import BallPoint
 from mirrormargin.dynamics.paths.branches import Found, Progress, follow_branches
 from mirrormargin.dynamics.paths.gap_landscape import GapLandscape, find_gap, make_balls
+from mirrormargin.dynamics.paths.path_files import read_path, write_path
 from mirrormargin.dynamics.paths.radii import read_radii
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
 from mirrormargin.geometry import directional_divergence
@@ -37,6 +40,8 @@ from mirrormargin.svm.interior.threads import limit_threads
 __all__ = ["PathStatus", "RegularizationPath", "regularization_path"]
 
 Array = NDArray[np.float64]
+
+KIND = "regularization path"
 
 SMALLEST_LOG = float(np.log(1e-300))  # of the gap at the last radius, unless radii are given
 ONE_THREAD_BELOW = 400  # rows or unknowns: threads of BLAS then wait for each other
@@ -132,6 +137,27 @@ class RegularizationPath:
             " max_iter, num_starts or tol, or take more radii, each is the start of the next",
             self,
         )
+
+    def save(self, folder: str | Path, about: Mapping[str, Any] | None = None) -> None:
+        """Write the path as a folder of plain files.
+
+        Args:
+            folder: Where; a path that is there already is replaced.
+            about: What else ``run.json`` shall say, such as where the problem comes from.
+
+        Raises:
+            RunError: If it cannot be written.
+        """
+        write_path(folder, KIND, self, about)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> RegularizationPath:
+        """Read a path that :meth:`save` wrote.
+
+        Raises:
+            RunError: If there is none, or a damaged one.
+        """
+        return cls(**read_path(folder, KIND, cls, PathStatus))
 
 
 def regularization_path(

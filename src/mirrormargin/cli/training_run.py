@@ -1,0 +1,131 @@
+"""A training that can be stopped at any time: it is saved now and then, and on a signal.
+
+An interrupt of the library's loop leaves a record that goes on to the same bits. Here the callback
+for progress interrupts it whenever a save is due, or a signal has come.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mirrormargin.cli.progress import Progress
+from mirrormargin.errors import TrainingInterrupted
+
+if TYPE_CHECKING:
+    from mirrormargin.dynamics import AttentionRecord
+
+__all__ = ["train_safely"]
+
+SAVE_EVERY = 60.0  # seconds
+MOST_SAVING = 0.05  # share of the time that saving may take
+
+Callback = Callable[[int, int], None]
+
+
+def train_safely(
+    start: Callable[[Callback], AttentionRecord],
+    go_on: Callable[[AttentionRecord, Callback], AttentionRecord],
+    folder: Path | None,
+    quiet: bool,
+) -> AttentionRecord:
+    """Train; with a folder the record is saved there, complete or not.
+
+    Args:
+        start: Begins the training.
+        go_on: Goes on from a record.
+        folder: Where to save; None for nowhere.
+        quiet: Whether to show no progress.
+
+    Raises:
+        TrainingInterrupted: On SIGINT or, with a folder, SIGTERM; the record is then saved.
+    """
+    with Progress(1.0, "train", quiet) as progress:
+        if folder is None:
+            return start(lambda done, total: progress.update(_share(done, total)))
+        watch = _Watch(progress)
+        with watch.listen():
+            step = start
+            while True:
+                try:
+                    record = step(watch)
+                    break
+                except TrainingInterrupted as interrupt:
+                    record = interrupt.record
+                    watch.save(record, folder)
+                    if not watch.is_pause:
+                        raise
+                    watch.is_pause = False
+                    step = _bind(go_on, record)
+            watch.save(record, folder)
+            return record
+
+
+def _bind(
+    go_on: Callable[[AttentionRecord, Callback], AttentionRecord], record: AttentionRecord
+) -> Callable[[Callback], AttentionRecord]:
+    return lambda callback: go_on(record, callback)
+
+
+def _share(done: int, total: int) -> float:
+    return done / total if total else 1.0
+
+
+class _Watch:
+    """The callback: shows progress, and interrupts when it is time to save or to stop."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.is_pause = False
+        self._signal = 0
+        self._begun = False
+        self._due = 0.0
+        self._saved = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        self.progress.update(_share(done, total), "stopping" if self._signal else "")
+        if not self._begun:
+            # Before the first record there is nothing to save; and compiling is no training.
+            self._begun, self._saved = True, done
+            self._due = time.monotonic() + SAVE_EVERY
+            return
+        # A piece of the work may be less than a step: who stops at each would never arrive.
+        has_moved = self._saved < done < total
+        self.is_pause = not self._signal and has_moved and time.monotonic() >= self._due
+        if self.is_pause:
+            self._saved = done
+        if self._signal or self.is_pause:
+            raise KeyboardInterrupt
+
+    def save(self, record: Any, folder: Path) -> None:
+        begin = time.monotonic()
+        record.save(folder)
+        end = time.monotonic()
+        self._due = end + max(SAVE_EVERY, (end - begin) / MOST_SAVING)
+
+    @contextmanager
+    def listen(self) -> Iterator[None]:
+        """Note the first SIGINT or SIGTERM; a second one interrupts whatever goes on."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals are the main thread's
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+        def note(number: int, frame: Any) -> None:
+            if self._signal:
+                self.is_pause = False
+                raise KeyboardInterrupt
+            self._signal = number
+
+        for number in before:
+            signal.signal(number, note)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
