@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -12,6 +13,18 @@ sys.path.insert(0, str(Path(__file__).parent))  # the catalogue
 # Each test process gets one torch thread: the processes already share the cores.
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def find_evidence(tmp_path_factory, request):
+    """A function from the name of an experiment to its evidence, see quick_evidence.py."""
+    from quick_evidence import QuickEvidence
+
+    place = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):
+        place = place.parent  # that of all processes
+    return QuickEvidence(place / "claims")
+
 
 settings.register_profile("project", deadline=None, max_examples=50, derandomize=True)
 settings.load_profile("project")

@@ -3,12 +3,14 @@
 from typing import Any
 
 __all__ = [
+    "ClaimError",
     "GeometryError",
     "MirrorMarginError",
     "NonFiniteGradientError",
     "NotSeparableError",
     "OptimizerError",
     "ProblemError",
+    "ReportError",
     "RunError",
     "SolverError",
     "TrainingInterrupted",
@@ -35,6 +37,10 @@ class ProblemError(MirrorMarginError, ValueError):
     """The arrays of an attention problem do not fit together."""
 
 
+class ClaimError(MirrorMarginError, ValueError):
+    """No claim has such a name, or its run was asked for in a way that there is not."""
+
+
 class SolverError(MirrorMarginError, RuntimeError):
     """A solve ended without a certified solution; ``solution`` holds what it reached."""
 
@@ -53,6 +59,10 @@ class NotSeparableError(SolverError):
 
 class RunError(MirrorMarginError, RuntimeError):
     """A run on disk cannot be written or read."""
+
+
+class ReportError(MirrorMarginError, ValueError):
+    """A report cannot be made of what was given, or lacks what it draws with."""
 
 
 class TrainingInterrupted(KeyboardInterrupt):

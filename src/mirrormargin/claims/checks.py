@@ -1,0 +1,135 @@
+r"""The kinds of checks: each turns measured values into a :class:`Check` that can fail.
+
+    mean_at_most      mean over seeds <= bound               all_at_most    every value <= bound
+    mean_near         |mean - published| <= tol              all_at_least   every value >= bound
+    mean_at_least     mean over seeds >= bound               all_equal      every value = expected
+    share_at_least    count / total >= bound                 smaller        mean of b - a > 0
+    rate_at_least     a fitted exponent is at least the claimed one
+    rate_decays       a fitted exponent is surely positive, and may be the claimed one
+
+Intervals are of 95%: Student's for means over seeds, Wilson's for shares.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mirrormargin.claims.claim import Check
+
+__all__ = [
+    "all_at_least",
+    "all_at_most",
+    "all_equal",
+    "find_interval",
+    "mean_at_least",
+    "mean_at_most",
+    "mean_near",
+    "rate_at_least",
+    "rate_decays",
+    "share_at_least",
+    "smaller",
+]
+
+STATEMENT, NUMBER = "statement", "number"
+
+
+def mean_at_most(name: str, values: ArrayLike, bound: float, kind: str = STATEMENT) -> Check:
+    """The mean over seeds does not exceed a bound."""
+    mean, low, high = find_interval(values)
+    return Check(name, kind, f"at most {bound:g}", mean, low, high, bool(mean <= bound))
+
+
+def mean_at_least(name: str, values: ArrayLike, bound: float, kind: str = STATEMENT) -> Check:
+    """The mean over seeds is not below a bound."""
+    mean, low, high = find_interval(values)
+    return Check(name, kind, f"at least {bound:g}", mean, low, high, bool(mean >= bound))
+
+
+def mean_near(
+    name: str, values: ArrayLike, published: float, tol: float, kind: str = NUMBER
+) -> Check:
+    """The mean over seeds is a published number, up to how exactly that one is known."""
+    mean, low, high = find_interval(values)
+    near = bool(abs(mean - published) <= tol)
+    return Check(name, kind, f"{published:g} ± {tol:g}", mean, low, high, near)
+
+
+def all_at_most(name: str, values: ArrayLike, bound: float, kind: str = STATEMENT) -> Check:
+    """No value exceeds a bound; nan does."""
+    worst = float(np.max(_read(values)))
+    return Check(name, kind, f"at most {bound:g}", worst, None, None, bool(worst <= bound))
+
+
+def all_at_least(name: str, values: ArrayLike, bound: float, kind: str = STATEMENT) -> Check:
+    """No value is below a bound; nan is."""
+    worst = float(np.min(_read(values)))
+    return Check(name, kind, f"at least {bound:g}", worst, None, None, bool(worst >= bound))
+
+
+def all_equal(name: str, values: Any, expected: Any, kind: str = STATEMENT) -> Check:
+    """Values that are counted, chosen or named are the expected ones."""
+    found, wanted = np.asarray(values).tolist(), np.asarray(expected).tolist()
+    return Check(name, kind, str(wanted), str(found), None, None, found == wanted)
+
+
+def share_at_least(name: str, holds: ArrayLike, bound: float = 1.0, kind: str = STATEMENT) -> Check:
+    """A share of runs has a property; ``holds`` says which of them do."""
+    flags = np.asarray(holds, dtype=bool).ravel()
+    if flags.size == 0:
+        raise ValueError(f"there are no runs for {name!r}")
+    from mirrormargin.dynamics.basins import find_share
+
+    share, low, high = find_share(int(flags.sum()), flags.size)
+    return Check(name, kind, f"share at least {bound:g}", share, low, high, bool(share >= bound))
+
+
+def smaller(name: str, a: ArrayLike, b: ArrayLike, kind: str = STATEMENT) -> Check:
+    """Seed by seed, a is smaller than b on average: the interval of b - a lies above zero."""
+    difference, low, high = find_interval(_read(b) - _read(a))
+    surely = low > 0 if low is not None else difference > 0
+    return Check(name, kind, "above 0", difference, low, high, bool(surely))
+
+
+def rate_at_least(name: str, fit: Any, kind: str = STATEMENT) -> Check:
+    """A decay that :func:`mirrormargin.fit_rate` fitted has at least the claimed exponent."""
+    low, high = (float(end) if np.isfinite(end) else None for end in fit.interval)
+    holds = str(fit.verdict).startswith("at least as fast")
+    return Check(name, kind, f"at least {fit.claimed:.3g}", float(fit.exponent), low, high, holds)
+
+
+def rate_decays(name: str, fit: Any, kind: str = STATEMENT) -> Check:
+    """A fitted decay is surely one; if an exponent is claimed, the interval does not exclude it."""
+    low, high = fit.interval
+    claimed = 0.0 if fit.claimed is None else fit.claimed
+    expected = "above 0" if fit.claimed is None else f"above 0, {claimed:.3g} not excluded"
+    return Check(
+        name,
+        kind,
+        expected,
+        float(fit.exponent),
+        float(low) if np.isfinite(low) else None,
+        float(high) if np.isfinite(high) else None,
+        bool(low > 0 and high >= claimed),
+    )
+
+
+def find_interval(values: ArrayLike) -> tuple[float, float | None, float | None]:
+    """Mean and Student's 95% interval over seeds; no interval for a single one."""
+    from scipy.special import stdtrit
+
+    samples = _read(values).ravel()
+    mean = float(samples.mean())
+    if samples.size < 2:
+        return mean, None, None
+    half = float(stdtrit(samples.size - 1, 0.975) * samples.std(ddof=1) / np.sqrt(samples.size))
+    return mean, mean - half, mean + half
+
+
+def _read(values: ArrayLike) -> NDArray[np.float64]:
+    array = np.asarray(values, dtype=np.float64)
+    if array.size == 0:
+        raise ValueError("a check needs at least one value")
+    return array

@@ -1,0 +1,139 @@
+r"""One published statement, what it takes to check it, and what came out.
+
+    reproduced               every check of the statement holds, and every published number is met
+    reproduced differently   the statement holds, but a published number is not met
+    not reproduced           a check of the statement fails
+    not run                  there is nothing to check it on
+
+A verdict is only ever computed from checks, see :func:`decide`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from math import isfinite
+from typing import Any
+
+from mirrormargin.claims.evidence import Evidence
+
+__all__ = ["Check", "Claim", "Finding", "Provenance", "Verdict", "decide"]
+
+
+class Verdict(str, Enum):
+    """What the checks say about a claim; compares equal to its text."""
+
+    REPRODUCED = "reproduced"
+    DIFFERENTLY = "reproduced differently"
+    FAILED = "not reproduced"
+    NOT_RUN = "not run"
+
+    __str__ = str.__str__
+
+
+class Provenance(str, Enum):
+    """How we know what was published; compares equal to its text."""
+
+    SEEN = "seen"  # read in the authors' text, code, notebooks or figures
+    DERIVED = "derived"  # follows from what was seen
+    RECALLED = "recalled"  # a rate class or a qualitative statement, without published numbers
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True)
+class Check:
+    """A measured value against what is expected.
+
+    Attributes:
+        name: What was measured.
+        kind: "statement" if the claim falls with it, "number" if only a published number does.
+        expected: In words, such as "at most 0.02".
+        value: What was measured, a number or a text.
+        low: Lower end of the 95% interval over seeds; None if there is none.
+        high: Upper end.
+        holds: Whether the value is as expected.
+    """
+
+    name: str
+    kind: str
+    expected: str
+    value: float | str
+    low: float | None
+    high: float | None
+    holds: bool
+
+    def to_document(self) -> dict[str, Any]:
+        """As JSON: what is not finite, as text."""
+        return {
+            name: value if not isinstance(value, float) or isfinite(value) else str(value)
+            for name, value in asdict(self).items()
+        }
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What examining the evidence gave.
+
+    Attributes:
+        checks: At least one.
+        measured: The numbers to set against the published ones, as short text.
+        remark: What else the evidence shows.
+    """
+
+    checks: Sequence[Check]
+    measured: str
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A published statement with a check that can fail.
+
+    Attributes:
+        id: Paper, kind and name, such as "A.thm.rate".
+        title: A line that says what is claimed.
+        statement: The claim in our words.
+        source: Where it was published.
+        provenance: How we know it.
+        published: The published numbers, or the rate class, as short text; "" if there are none.
+        experiment: Name of the experiment whose evidence is examined.
+        examine: From evidence to a finding.
+        figures: Names of the report's figures that show it.
+        should_hold: Whether failing means that something broke; False for what is known to be open.
+    """
+
+    id: str
+    title: str
+    statement: str
+    source: str
+    provenance: Provenance
+    published: str
+    experiment: str
+    examine: Callable[[Evidence], Finding]
+    figures: tuple[str, ...] = ()
+    should_hold: bool = True
+
+    @property
+    def paper(self) -> str:
+        return self.id.partition(".")[0]
+
+
+def decide(checks: Sequence[Check]) -> tuple[Verdict, str]:
+    """The verdict, and how it differs from the published numbers or why it fails."""
+    if not checks:
+        raise ValueError("a verdict needs at least one check")
+    broken = [check for check in checks if not check.holds]
+    failed = [check for check in broken if check.kind == "statement"]
+    if not broken:
+        return Verdict.REPRODUCED, ""
+    verdict = Verdict.FAILED if failed else Verdict.DIFFERENTLY
+    return verdict, "; ".join(
+        f"{check.name}: {_describe(check.value)}, expected {check.expected}"
+        for check in failed or broken
+    )
+
+
+def _describe(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.3g}"

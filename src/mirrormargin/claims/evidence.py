@@ -1,0 +1,113 @@
+r"""What a claim is examined on: the arrays of one experiment, and where they come from.
+
+    evidence/<experiment>-<digest>/        a run folder, the digest of all that shaped its numbers
+    records/<experiment>.json              a stored record, which comes with the package
+
+A stored record stands in for a run that takes hours: it says by which command, on which data and
+with which versions it was made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrormargin import __version__
+from mirrormargin.errors import RunError
+from mirrormargin.runs import read_run, write_run
+
+__all__ = ["Evidence", "find_digest", "find_record", "read_evidence", "write_evidence"]
+
+KIND = "evidence"
+RUN_NOW, STORED = "run now", "stored record"
+RECORD_KEYS = ("experiment", "command", "data_sha256", "versions", "settings", "arrays")
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The numbers of one experiment.
+
+    Attributes:
+        experiment: Its name.
+        settings: Sizes and seeds that it was run with.
+        arrays: The numbers.
+        origin: "run now" or "stored record", and for a record command, data_sha256 and versions.
+        seconds: What the run took, on one core.
+    """
+
+    experiment: str
+    settings: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+    origin: dict[str, Any] = field(default_factory=lambda: {"kind": RUN_NOW})
+    seconds: float = 0.0
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.arrays[name]
+
+
+def find_digest(experiment: str, settings: dict[str, Any]) -> str:
+    """Eight characters that change whenever the numbers may."""
+    text = json.dumps([experiment, settings, __version__], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def write_evidence(folder: Path, evidence: Evidence) -> None:
+    """Write evidence as a run folder.
+
+    Raises:
+        RunError: If it cannot be written.
+    """
+    names = ("experiment", "settings", "seconds")
+    document = {name: getattr(evidence, name) for name in names}
+    write_run(folder, KIND, document, evidence.arrays)
+
+
+def read_evidence(folder: Path) -> Evidence:
+    """Read what :func:`write_evidence` wrote.
+
+    Raises:
+        RunError: If there is none, or it is damaged.
+    """
+    document, arrays = read_run(folder, KIND)
+    try:
+        names = ("experiment", "settings", "seconds")
+        return Evidence(**{name: document[name] for name in names}, arrays=arrays)
+    except KeyError as error:
+        raise RunError(f"the evidence in {folder} is damaged: it lacks {error}") from error
+
+
+def find_record(experiment: str, folder: Path | None = None) -> Evidence | None:
+    """The stored record of an experiment, or None.
+
+    Args:
+        experiment: Its name.
+        folder: Where to look; None for the records that come with the package.
+
+    Raises:
+        RunError: If there is a record but it cannot be read.
+    """
+    place: Any = (
+        folder if folder is not None else resources.files("mirrormargin.claims") / "records"
+    )
+    file = place / f"{experiment}.json"
+    if not file.is_file():
+        return None
+    try:
+        record = json.loads(file.read_bytes())
+        missing = [key for key in RECORD_KEYS if key not in record]
+        if missing:
+            raise RunError(f"the record {file} lacks {', '.join(missing)}")
+        arrays = {name: np.array(value) for name, value in record["arrays"].items()}
+        if any(array.dtype.hasobject for array in arrays.values()):
+            raise RunError(f"the record {file} holds arrays with rows of unequal length")
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RunError(f"the record {file} is damaged: {error}") from error
+    origin = {key: record[key] for key in ("command", "data_sha256", "versions")}
+    return Evidence(experiment, record["settings"], arrays, {"kind": STORED, **origin})

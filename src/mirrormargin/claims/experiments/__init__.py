@@ -1,0 +1,72 @@
+"""What is run for claims: one file for each experiment, whose first lines list its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from mirrormargin.claims.experiment import Experiment
+from mirrormargin.claims.experiments import (
+    cones,
+    deep_networks,
+    directions,
+    factors,
+    identities,
+    joint,
+    joint_paths,
+    joint_prompts,
+    joint_steps,
+    linear_flow,
+    linear_steps,
+    multi_token,
+    nonlinear_head,
+    paths,
+    planar_matrices,
+    prompt_losses,
+    prompts,
+    rank,
+    rates,
+    real_data,
+    shards,
+    steps,
+    trajectories,
+    uniform_starts,
+    vision_attention,
+    weights,
+)
+
+__all__ = ["EXPERIMENTS"]
+
+# In the order in which they begin. The first two compile what the others then find compiled: they
+# run side by side.
+_MODULES = (
+    directions,
+    rates,
+    paths,
+    steps,
+    joint_steps,
+    cones,
+    joint_paths,
+    factors,
+    weights,
+    trajectories,
+    joint,
+    identities,
+    prompts,
+    prompt_losses,
+    joint_prompts,
+    nonlinear_head,
+    uniform_starts,
+    planar_matrices,
+    rank,
+    multi_token,
+    linear_flow,
+    linear_steps,
+    shards,
+    vision_attention,
+    deep_networks,
+)
+
+EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
+    {one.name: one for one in (*(module.EXPERIMENT for module in _MODULES), *real_data.EXPERIMENTS)}
+)

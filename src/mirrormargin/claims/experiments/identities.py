@@ -1,0 +1,71 @@
+r"""What one mirror step is, on random numbers.
+
+    p = 2:   W - lr G,  the step of gradient descent,      D(U, V) = 1 - cos(U, V)
+    any p:   argmin over V of  lr <G, V> + D_psi(V, W),    so  grad psi(V) - grad psi(W) + lr G = 0
+
+Arrays (S seeds):
+    seed (S,)
+    sgd_difference (S,)        largest |difference| of weights after 100 steps at p = 2 and of
+                               torch.optim.SGD
+    cosine_difference (S,)     |D - (1 - cos)| at p = 2
+    stationarity (S,)          largest |grad psi(V) - grad psi(W) + lr G| / |G| over entries and p
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mirrormargin.claims.experiment import Arrays, Experiment, Settings
+from mirrormargin.claims.experiments.seeds import list_seeds
+
+__all__ = ["EXPERIMENT"]
+
+EXPONENTS = (1.1, 1.5, 1.75, 3.0, 5.0, 10.0)
+LR = 0.1
+
+
+def run(settings: Settings, part: Any) -> Arrays:
+    import torch
+
+    import mirrormargin as mm
+
+    rows = []
+    for seed in list_seeds(settings):
+        rng = np.random.default_rng(seed)
+        start, other = rng.normal(size=(2, 10, 10))
+        gradients = rng.normal(size=(100, 10, 10))
+
+        def train(make: Any, start: Any = start, gradients: Any = gradients) -> Any:
+            W = torch.from_numpy(start.copy()).requires_grad_()
+            optimizer = make([W])
+            for gradient in gradients:
+                W.grad = torch.from_numpy(gradient)
+                optimizer.step()
+            return W.detach().numpy()
+
+        ours = train(lambda params: mm.MirrorDescent(params, lr=LR, p=2.0))
+        theirs = train(lambda params: torch.optim.SGD(params, lr=LR))
+        cosine = np.vdot(start, other) / np.linalg.norm(start) / np.linalg.norm(other)
+        divergence = float(mm.directional_divergence(start, other, 2.0))
+        residual = 0.0
+        for p in EXPONENTS:
+            moved = train(
+                lambda params, p=p: mm.MirrorDescent(params, lr=LR, p=p), gradients=gradients[:1]
+            )
+            dual = mm.LpPotential(p).to_dual
+            change = dual(moved) - dual(start) + LR * gradients[0]
+            residual = max(residual, float(np.abs(change).max() / np.abs(gradients[0]).max()))
+        rows.append((np.abs(ours - theirs).max(), abs(divergence - (1 - cosine)), residual))
+    columns = np.array(rows).T
+    names = ("sgd_difference", "cosine_difference", "stationarity")
+    return {"seed": np.array(list_seeds(settings)), **dict(zip(names, columns, strict=True))}
+
+
+EXPERIMENT = Experiment(
+    name="identities",
+    title="single mirror steps on random numbers",
+    profiles={"quick": {"num_seeds": 20}},
+    run=run,
+)

@@ -1,0 +1,203 @@
+r"""Running experiments, examining claims on them, and keeping both.
+
+    OUT/claims.json                          verdicts with all that led to them
+    OUT/evidence/<experiment>-<digest>/      the arrays of each experiment
+    OUT/evidence/.../parts/<number>/         while it runs: the parts that are done
+
+All is written whole or not at all, so the same command goes on where it was stopped, even killed.
+Apart from ``environment`` and ``seconds`` the same seed gives the same ``claims.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from mirrormargin.claims.claim import Claim, Verdict, decide
+from mirrormargin.claims.evidence import (
+    Evidence,
+    find_digest,
+    find_record,
+    read_evidence,
+    write_evidence,
+)
+from mirrormargin.claims.experiment import PROFILES, Experiment
+from mirrormargin.claims.experiments import EXPERIMENTS
+from mirrormargin.claims.workers import PART, Part, run_parts
+from mirrormargin.environment import describe_environment
+from mirrormargin.errors import ClaimError, RunError
+from mirrormargin.runs import read_run, write_atomically
+
+__all__ = ["reproduce"]
+
+FORMAT = 1
+DOCUMENT = "claims.json"
+
+Progress = Callable[[int, int, str], object]
+
+
+def reproduce(
+    claims: Sequence[Claim],
+    out: str | Path,
+    *,
+    profile: str = "quick",
+    seed: int = 0,
+    workers: int = 1,
+    fresh: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Run what the claims need, examine them, and write ``claims.json``.
+
+    Args:
+        claims: From :func:`mirrormargin.claims.find_claims`.
+        out: A folder; evidence that is in it already is used.
+        profile: "quick", "full" or "paper": how many seeds, how many steps.
+        seed: Shifts all seeds; 0 has the published ones.
+        workers: Processes to use. With more than one the caller's main module must be importable.
+        fresh: Whether to run again what is there already.
+        progress: Called as ``progress(done, total, text)`` with numbers of parts.
+
+    Returns:
+        What was written to ``claims.json``.
+
+    Raises:
+        ClaimError: (a ValueError) If an argument is not as above.
+        RunError: If the folder cannot be written.
+    """
+    if profile not in PROFILES:
+        raise ClaimError(f"profile is {profile!r}: give one of {', '.join(PROFILES)}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
+        raise ClaimError(f"seed is {seed!r}: give an integer from 0 to 2147483647")
+    if not claims:
+        raise ClaimError("there are no claims to reproduce: give at least one")
+    out = Path(out)
+    needed = {claim.experiment for claim in claims}
+    experiments = {name: one for name, one in EXPERIMENTS.items() if name in needed}
+    run_now = [one for one in experiments.values() if one.run is not None]
+    settings = {one.name: one.choose_settings(profile, seed) for one in run_now}
+    folders = {
+        name: out / "evidence" / f"{name}-{find_digest(name, chosen)}"
+        for name, chosen in settings.items()
+    }
+    if fresh:
+        for folder in folders.values():
+            shutil.rmtree(folder, ignore_errors=True)
+    _collect(run_now, settings, folders, workers, progress)
+    evidence: dict[str, Evidence | None] = {
+        name: read_evidence(folders[name]) if one.run is not None else find_record(name)
+        for name, one in experiments.items()
+    }
+    rows = []
+    for claim in claims:
+        row = _examine(claim, EXPERIMENTS[claim.experiment], evidence[claim.experiment])
+        folder = folders.get(claim.experiment)
+        row["evidence"] = None if folder is None else folder.relative_to(out).as_posix()
+        row["command"] = f"mirrormargin reproduce {claim.id} --profile {profile} --seed {seed}"
+        rows.append(row)
+    document = {
+        "kind": "claims",
+        "format": FORMAT,
+        "profile": profile,
+        "seed": seed,
+        "claims": rows,
+        "environment": describe_environment(),
+        "seconds": {name: one.seconds for name, one in evidence.items() if one is not None},
+    }
+    text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+    write_atomically(out / DOCUMENT, lambda file: file.write(text.encode() + b"\n"))
+    return document
+
+
+def _collect(
+    experiments: Sequence[Experiment],
+    settings: dict[str, dict[str, Any]],
+    folders: dict[str, Path],
+    workers: int,
+    progress: Progress | None,
+) -> None:
+    """Run the parts that are missing, and join those of each experiment when it has them all."""
+    missing: dict[str, list[Part]] = {}
+    total = 0
+    for one in experiments:
+        chosen, folder = settings[one.name], folders[one.name]
+        parts = [
+            Part(one.name, chosen, part, folder / "parts" / str(index))
+            for index, part in enumerate(one.split(chosen))
+        ]
+        total += len(parts)
+        if not _is_there(lambda folder=folder: read_evidence(folder)):
+            missing[one.name] = [
+                part
+                for part in parts
+                if not _is_there(lambda part=part: read_run(part.folder, PART))
+            ]
+    done = total - sum(map(len, missing.values()))
+
+    def finish(name: str) -> None:
+        one, chosen, folder = EXPERIMENTS[name], settings[name], folders[name]
+        count = len(one.split(chosen))
+        parts = [read_run(folder / "parts" / str(index), PART) for index in range(count)]
+        seconds = round(sum(document["seconds"] for document, _ in parts), 2)
+        arrays = one.join([arrays for _, arrays in parts])
+        write_evidence(folder, Evidence(name, chosen, arrays, seconds=seconds))
+        shutil.rmtree(folder / "parts", ignore_errors=True)
+
+    def report(part: Part) -> None:
+        nonlocal done
+        done += 1
+        left = missing[part.experiment]
+        left.remove(part)
+        if not left:
+            finish(part.experiment)
+        if progress is not None:
+            progress(done, total, part.experiment)
+
+    for name, left in missing.items():
+        if not left:  # killed between the last part and the joining
+            finish(name)
+    if progress is not None:
+        progress(done, total, "")
+    run_parts([part for left in missing.values() for part in left], workers, report)
+
+
+def _is_there(read: Callable[[], object]) -> bool:
+    """Whether a folder holds something whole: what is damaged is run again."""
+    try:
+        read()
+    except RunError:
+        return False
+    return True
+
+
+def _examine(claim: Claim, experiment: Experiment, evidence: Evidence | None) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "id": claim.id,
+        "paper": claim.paper,
+        "title": claim.title,
+        "statement": claim.statement,
+        "source": claim.source,
+        "provenance": str(claim.provenance),
+        "published": claim.published,
+        "measured": "",
+        "verdict": str(Verdict.NOT_RUN),
+        "note": f"needs {experiment.needs}; no record of such a run is stored",
+        "origin": {"kind": "none"},
+        "experiment": claim.experiment,
+        "figures": list(claim.figures),
+        "should_hold": claim.should_hold,
+        "tests": [],
+    }
+    if evidence is None:
+        return row
+    finding = claim.examine(evidence)
+    verdict, note = decide(finding.checks)
+    return row | {
+        "measured": finding.measured,
+        "verdict": str(verdict),
+        "note": ". ".join(text for text in (note, finding.remark) if text),
+        "origin": evidence.origin,
+        "tests": [check.to_document() for check in finding.checks],
+    }

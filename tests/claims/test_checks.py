@@ -1,0 +1,110 @@
+"""Every kind of check holds for right values and fails for wrong ones."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mirrormargin.claims import checks
+from mirrormargin.dynamics import fit_rate
+
+RNG = np.random.default_rng(0)
+VALUES = 0.5 + 0.01 * RNG.normal(size=20)
+K = np.geomspace(10, 1e5, 40)
+SEEDS = 1 + 0.01 * RNG.normal(size=(5, 40))
+
+RIGHT_AND_WRONG = {
+    "mean_at_most": (
+        checks.mean_at_most("x", VALUES, 0.6),
+        checks.mean_at_most("x", VALUES + 1, 0.6),
+    ),
+    "mean_at_least": (
+        checks.mean_at_least("x", VALUES, 0.4),
+        checks.mean_at_least("x", VALUES - 1, 0.4),
+    ),
+    "mean_near": (
+        checks.mean_near("x", VALUES, 0.5, 0.05),
+        checks.mean_near("x", VALUES + 1, 0.5, 0.05),
+    ),
+    "all_at_most": (
+        checks.all_at_most("x", VALUES, 0.6),
+        checks.all_at_most("x", np.append(VALUES, 0.7), 0.6),
+    ),
+    "all_at_least": (
+        checks.all_at_least("x", VALUES, 0.4),
+        checks.all_at_least("x", np.append(VALUES, 0.3), 0.4),
+    ),
+    "all_equal": (
+        checks.all_equal("x", np.array([[1, 0], [0, 0]]), [[1, 0], [0, 0]]),
+        checks.all_equal("x", np.array([[1, 0], [0, 1]]), [[1, 0], [0, 0]]),
+    ),
+    "share_at_least": (
+        checks.share_at_least("x", [True] * 19 + [False], 0.9),
+        checks.share_at_least("x", [True] * 17 + [False] * 3, 0.9),
+    ),
+    "smaller": (
+        checks.smaller("x", VALUES, VALUES + 0.1),
+        checks.smaller("x", VALUES + 0.1, VALUES),
+    ),
+    "rate_at_least": (
+        checks.rate_at_least("x", fit_rate("power", steps=K, values=SEEDS * K**-2.0, claimed=1.0)),
+        checks.rate_at_least("x", fit_rate("power", steps=K, values=SEEDS * K**-0.5, claimed=1.0)),
+    ),
+    "rate_decays": (
+        checks.rate_decays("x", fit_rate("power", steps=K, values=SEEDS * K**-0.2)),
+        checks.rate_decays("x", fit_rate("power", steps=K, values=SEEDS * K**0.2)),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", RIGHT_AND_WRONG)
+def test_right_values_hold_and_wrong_ones_do_not(kind):
+    right, wrong = RIGHT_AND_WRONG[kind]
+    assert right.holds is True
+    assert wrong.holds is False
+
+
+def test_every_kind_of_check_is_tested():
+    made_elsewhere = {"find_interval"}
+    assert set(checks.__all__) - made_elsewhere == set(RIGHT_AND_WRONG)
+
+
+@pytest.mark.parametrize("check", [checks.all_at_most, checks.mean_at_most])
+def test_nan_holds_for_no_bound(check):
+    assert not check("x", [0.0, np.nan], 1.0).holds
+
+
+@pytest.mark.parametrize("check", [checks.all_at_least, checks.mean_at_least])
+def test_nan_holds_for_no_lower_bound(check):
+    assert not check("x", [0.0, np.nan], -1.0).holds
+
+
+def test_the_interval_is_students():
+    mean, low, high = checks.find_interval(VALUES)
+    expected = stats.t.interval(0.95, 19, VALUES.mean(), stats.sem(VALUES))
+    np.testing.assert_allclose((low, high), expected, rtol=1e-12)
+    assert mean == VALUES.mean()
+
+
+def test_a_single_seed_has_no_interval():
+    assert checks.find_interval([0.3]) == (0.3, None, None)
+
+
+def test_a_difference_within_noise_is_not_smaller():
+    a, b = RNG.normal(size=(2, 30))
+    assert not checks.smaller("x", a, b + 0.01).holds
+
+
+def test_a_rate_whose_interval_excludes_the_claim_does_not_decay_as_claimed():
+    fit = fit_rate("power", steps=K, values=SEEDS * K**-0.2, claimed=1.0)
+    assert not checks.rate_decays("x", fit).holds
+
+
+@pytest.mark.parametrize("check", [checks.mean_at_most, checks.all_at_least])
+def test_no_values_are_an_error(check):
+    with pytest.raises(ValueError, match="at least one value"):
+        check("x", [], 1.0)
+
+
+def test_no_runs_are_an_error():
+    with pytest.raises(ValueError, match="no runs for 'x'"):
+        checks.share_at_least("x", [])

@@ -1,0 +1,217 @@
+"""Running claims: the same numbers however often, on however many cores, stopped or not."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mirrormargin.claims import find_claims, reproduce, workers
+from mirrormargin.claims.reproduce import DOCUMENT
+from mirrormargin.errors import ClaimError, MirrorMarginError, RunError
+
+FAST = ["A.alg", "A.thm.path"]  # two experiments of one and of nine parts
+
+
+def strip(document):
+    return {key: value for key, value in document.items() if key not in ("environment", "seconds")}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    out = tmp_path_factory.mktemp("finished")
+    return out, reproduce(find_claims(FAST), out)
+
+
+def test_the_document_is_what_is_written(finished):
+    out, document = finished
+    assert json.loads((out / DOCUMENT).read_text()) == document
+
+
+def test_every_row_has_its_numbers_and_its_command(finished):
+    _, document = finished
+    assert [row["id"] for row in document["claims"]] == ["A.alg.step", "A.alg.gd", "A.thm.path"]
+    for row in document["claims"]:
+        assert row["verdict"] == "reproduced"
+        assert row["measured"]
+        assert row["tests"]
+        assert row["command"] == f"mirrormargin reproduce {row['id']} --profile quick --seed 0"
+        assert row["origin"] == {"kind": "run now"}
+
+
+def test_evidence_is_where_the_row_says_and_parts_are_gone(finished):
+    out, document = finished
+    for row in document["claims"]:
+        assert (out / row["evidence"] / "run.json").is_file()
+        assert not (out / row["evidence"] / "parts").exists()
+
+
+def test_a_second_run_on_two_processes_gives_the_same_document(finished, tmp_path):
+    _, document = finished
+    assert strip(reproduce(find_claims(FAST), tmp_path, workers=2)) == strip(document)
+
+
+def test_what_is_there_is_not_run_again(finished, monkeypatch):
+    out, document = finished
+
+    def refuse(*_):
+        raise AssertionError("nothing is left to run")
+
+    monkeypatch.setattr(workers.Part, "run", refuse)
+    assert strip(reproduce(find_claims(FAST), out)) == strip(document)
+
+
+def test_fresh_runs_again(tmp_path):
+    claims = find_claims(["A.alg"])
+    reproduce(claims, tmp_path)
+    seen = []
+    reproduce(claims, tmp_path, fresh=True, progress=lambda *state: seen.append(state))
+    assert seen == [(0, 1, ""), (1, 1, "identities")]
+
+
+def test_damaged_evidence_is_run_again(tmp_path):
+    claims = find_claims(["A.alg"])
+    before = reproduce(claims, tmp_path)
+    (arrays,) = tmp_path.glob("evidence/*/arrays-*.npz")
+    arrays.write_bytes(b"nonsense")
+    assert strip(reproduce(claims, tmp_path)) == strip(before)
+
+
+def test_another_seed_runs_other_problems_beside_the_old(tmp_path):
+    claims = find_claims(["A.alg.gd"])
+    one = reproduce(claims, tmp_path, seed=0)["claims"][0]
+    two = reproduce(claims, tmp_path, seed=1)["claims"][0]
+    assert one["evidence"] != two["evidence"]
+    assert one["tests"] != two["tests"]
+
+
+def test_a_claim_without_record_is_not_run_and_says_why(tmp_path):
+    row = reproduce(find_claims(["A.tab.imdb"]), tmp_path)["claims"][0]
+    assert row["verdict"] == "not run"
+    assert row["note"] == "needs training on IMDB; no record of such a run is stored"
+    assert row["origin"] == {"kind": "none"}
+    assert row["tests"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"profile": "slow"}, "profile is 'slow': give one of quick, full, paper"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": True}, "seed is True"),
+    ],
+)
+def test_wrong_arguments_are_refused(tmp_path, options, message):
+    with pytest.raises(ClaimError, match=message):
+        reproduce(find_claims(["A.alg"]), tmp_path, **options)
+
+
+def test_no_claims_are_refused(tmp_path):
+    with pytest.raises(ClaimError, match="no claims"):
+        reproduce([], tmp_path)
+
+
+def test_an_unwritable_folder_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot be"):
+        reproduce(find_claims(["A.tab.imdb"]), tmp_path / "file")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_part_that_fails_says_so_and_the_others_are_kept(tmp_path, count):
+    settings = {"p": [2.0], "num_seeds": 2, "num_radii": 5, "seed": 0}
+    good = workers.Part("paths", settings, (2.0, 1), tmp_path / "good")
+    bad = workers.Part("paths", settings, (0.5, 1), tmp_path / "bad")
+    done = []
+    with pytest.raises(MirrorMarginError, match=r"p is 0\.5"):
+        workers.run_parts([good, bad], count, done.append)
+    assert (tmp_path / "good" / "run.json").is_file() or count == 2
+    assert not (tmp_path / "bad").exists()
+
+
+def test_an_unforeseen_failure_of_a_process_names_the_part(tmp_path):
+    broken = workers.Part("paths", {}, None, tmp_path / "broken")
+    with pytest.raises(RuntimeError, match="paths, part None, failed: TypeError"):
+        workers.run_parts([broken, broken], 2, print)
+
+
+def start(out: Path) -> subprocess.Popen:
+    command = [sys.executable, "-m", "mirrormargin", "reproduce", *FAST, "--out", str(out)]
+    return subprocess.Popen(
+        [*command, "--workers", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        # Processes that a shell put into the background would ignore the interrupt.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def find_children(pid: int) -> list[int]:
+    try:
+        return [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
+    except OSError:
+        return []
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
+def test_killed_at_random_moments_it_resumes_to_the_same_document(finished, tmp_path):
+    _, document = finished
+    began = time.monotonic()
+    assert start(tmp_path / "whole").wait() == 0
+    duration = time.monotonic() - began
+    moments = random.Random(5)
+    killed = with_parts = number = 0
+    while killed < 10:
+        out = tmp_path / str(number)
+        process = start(out)
+        try:
+            process.wait(moments.uniform(0.0, duration))
+        except subprocess.TimeoutExpired:
+            children = find_children(process.pid)
+            process.kill()
+            process.communicate()
+            wait_for_end(children)
+            killed += 1
+            with_parts += bool(list(out.glob("evidence/*/parts/*/run.json")))
+        else:
+            assert strip(json.loads((out / DOCUMENT).read_text())) == strip(document)
+            number += 1
+    assert start(out).wait() == 0
+    assert strip(json.loads((out / DOCUMENT).read_text())) == strip(document)
+    assert with_parts, "no kill came while some parts were done and others not"
+
+
+def wait_for_end(processes):
+    """Workers notice at their next part that nobody is there to take it."""
+    deadline = time.monotonic() + 60
+    while any(map(is_alive, processes)):
+        assert time.monotonic() < deadline, "workers outlive a killed parent"
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
+def test_an_interrupt_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
+    process = start(tmp_path)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("evidence/*/parts/*/run.json")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    text = process.communicate()[0].decode()
+    assert process.returncode == 130
+    assert "the same command goes on" in text
+    assert "Traceback" not in text
