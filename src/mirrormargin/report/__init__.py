@@ -1,0 +1,78 @@
+"""Show me: figures, tables and one self-contained page, from folders that others wrote.
+
+    mirrormargin.report.write_report([Path("out")], Path("report.html"), Path("figures"))
+
+Nothing is trained here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from mirrormargin.errors import ReportError, RunError
+from mirrormargin.report.terminal import format_verdicts
+
+__all__ = ["format_verdicts", "write_report"]
+
+
+def write_report(
+    sources: Sequence[str | Path],
+    out: str | Path,
+    figures_dir: str | Path | None = None,
+    title: str | None = None,
+    command: str | None = None,
+) -> Path:
+    """Write a page about claims folders and run folders, and its figures as files if asked.
+
+    Args:
+        sources: Folders written by reproduce, train, flow or path; folders of such folders too.
+        out: The HTML file.
+        figures_dir: Folder for each figure as SVG, PDF, PNG, CSV and JSON; None for no files.
+        title: Heading of the page.
+        command: What made it, shown at the end.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        ReportError: If there is nothing to report on, a folder is damaged, a file cannot be written
+            or plotly or matplotlib are missing.
+    """
+    from mirrormargin.report.contents import arrange_contents
+    from mirrormargin.report.page import write_page
+    from mirrormargin.report.sources import read_sources
+    from mirrormargin.report.static import write_static
+    from mirrormargin.report.tables import write_tables
+
+    out = Path(out)
+    folder = None if figures_dir is None else Path(figures_dir)
+    _check_writable(out, folder)
+    contents = arrange_contents(read_sources([Path(source) for source in sources]))
+    if not contents.claims and not contents.figures:
+        raise ReportError("the folders hold neither claims nor figures: there is nothing to show")
+    try:
+        write_page(contents, out, title, command)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            for figure in contents.figures:
+                write_static(figure, folder / figure.name)
+                write_tables(figure, folder / figure.name)
+    except RunError as error:
+        raise ReportError(str(error)) from error
+    except OSError as error:
+        raise ReportError(f"{folder} cannot be made: {error.strerror}") from error
+    return out
+
+
+def _check_writable(out: Path, folder: Path | None) -> None:
+    """Before the work, not after it."""
+    if out.is_dir():
+        raise ReportError(f"{out} is a folder: give the name of a file, such as {out}/report.html")
+    if not out.parent.is_dir():
+        raise ReportError(f"{out.parent} does not exist: make it, or choose another --out")
+    if not os.access(out.parent, os.W_OK):
+        raise ReportError(f"{out.parent} cannot be written to: choose another --out")
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise ReportError(f"{folder} is a file: give a folder for the figures")

@@ -1,0 +1,68 @@
+r"""A line and its band from many runs: means with 95% intervals, medians with what lies around.
+
+mean +- t_{0.975, S-1} s / sqrt(S)            of S seeds, Student's
+share +- Wilson's interval at 95%             of counts
+median, and two quantiles                     where a few runs are far out
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Spread", "find_mean", "find_median", "find_share", "name_exponent"]
+
+Array = NDArray[np.float64]
+Z = 1.959963984540054  # of a normal variable, two-sided 95%
+
+
+class Spread(NamedTuple):
+    """A middle and the ends of its band."""
+
+    middle: Array
+    low: Array | None
+    high: Array | None
+
+
+def find_mean(values: ArrayLike) -> Spread:
+    """Mean over the first axis, with its interval; gaps are left out where they are."""
+    from scipy.special import stdtrit
+
+    samples = np.asarray(values, dtype=np.float64)
+    if samples.shape[0] == 1:
+        return Spread(samples[0], None, None)
+    known = np.isfinite(samples)
+    count = known.sum(axis=0)
+    total = np.where(known, samples, 0.0).sum(axis=0)
+    with np.errstate(all="ignore"):
+        mean = np.where(count > 0, total / count, np.nan)
+        square = np.where(known, samples - mean, 0.0) ** 2
+        half = stdtrit(count - 1, 0.975) * np.sqrt(square.sum(axis=0) / (count - 1) / count)
+    return Spread(mean, mean - half, mean + half)
+
+
+def find_median(values: ArrayLike, low: float = 0.0, high: float = 1.0) -> Spread:
+    """Median over the first axis, with two quantiles; nan where any run has a gap."""
+    samples = np.asarray(values, dtype=np.float64)
+    if samples.shape[0] == 1:
+        return Spread(samples[0], None, None)
+    middle, least, most = np.quantile(samples, [0.5, low, high], axis=0)
+    return Spread(middle, least, most)
+
+
+def find_share(holds: ArrayLike) -> Spread:
+    """Share of runs, along the first axis, that have a property."""
+    flags = np.asarray(holds, dtype=np.float64)
+    count = flags.shape[0]
+    share = flags.mean(axis=0)
+    center = (share + Z**2 / (2 * count)) / (1 + Z**2 / count)
+    half = Z / (1 + Z**2 / count) * np.sqrt(share * (1 - share) / count + (Z / (2 * count)) ** 2)
+    # Rounding must not put the share itself outside.
+    return Spread(share, np.minimum(center - half, share), np.maximum(center + half, share))
+
+
+def name_exponent(p: float) -> str:
+    """How an exponent is written everywhere: it is also what it is coloured by."""
+    return f"p = {p:g}"

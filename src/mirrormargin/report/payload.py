@@ -1,0 +1,118 @@
+"""The figures as the page's script reads them: thinned, rounded, and safe inside a script element.
+
+    [{"id", "name", "title", "panels": [{"title", "x", "y", "equal", "series", "heat"}]}]
+
+Every series carries its colour on light and on dark paper.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrormargin.errors import ReportError
+from mirrormargin.report.figure import Axis, Figure, Panel
+from mirrormargin.report.palette import HEAT, find_color
+from mirrormargin.report.thinning import thin_figure
+
+__all__ = ["MAX_POINTS", "embed_json", "format_payload"]
+
+MAX_POINTS = 400  # of a line
+FEWER_POINTS = (MAX_POINTS, 250, 150, 90, 50)
+DIGITS = 6
+
+
+def format_payload(figures: Sequence[Figure], ids: Mapping[str, str], max_bytes: int) -> str:
+    """JSON of all figures, with as many points as fit.
+
+    Args:
+        figures: What to draw.
+        ids: From the figure's name to the id of its section.
+        max_bytes: Room for the text.
+
+    Raises:
+        ReportError: If the figures do not fit even with few points.
+    """
+    size = 0
+    for points in FEWER_POINTS:
+        rows = [_describe(thin_figure(figure, points), ids[figure.name]) for figure in figures]
+        text = embed_json(rows)
+        size = len(text.encode())
+        if size <= max_bytes:
+            return text
+    raise ReportError(
+        f"the figures take {size / 1e6:.1f} MB and there is room for {max_bytes / 1e6:.1f} MB:"
+        " report on fewer folders at a time"
+    )
+
+
+def embed_json(value: Any) -> str:
+    """JSON that cannot end the script element it stands in, whatever texts it holds."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _describe(figure: Figure, identity: str) -> dict[str, Any]:
+    panels = [_describe_panel(panel) for panel in figure.panels]
+    maps = [panel["heat"] for panel in panels if panel["heat"]]
+    if maps:
+        maps[-1]["scale"] = True  # one colour bar is enough
+    return {"id": identity, "name": figure.name, "title": figure.title, "panels": panels}
+
+
+def _describe_panel(panel: Panel) -> dict[str, Any]:
+    series = []
+    for one in panel.series:
+        one = one.fit(panel.x.scale, panel.y.scale)
+        row: dict[str, Any] = {
+            "label": one.label,
+            "style": one.style,
+            "colors": list(find_color(one.color_key)),
+            "visible": one.visible,
+            "x": _round(one.x),
+            "y": _round(one.y),
+        }
+        if one.low is not None and one.high is not None:
+            row |= {"low": _round(one.low), "high": _round(one.high)}
+        series.append(row)
+    heat = panel.heat
+    return {
+        "title": panel.title,
+        "x": _describe_axis(panel.x),
+        "y": _describe_axis(panel.y),
+        "equal": panel.equal_aspect,
+        "series": series,
+        "heat": None
+        if heat is None
+        else {
+            "frames": list(heat.frame_labels),
+            "rows": list(heat.row_labels),
+            "columns": list(heat.col_labels),
+            "marked": [list(cell) for cell in heat.marked],
+            "values": [[_round(row, 4) for row in frame] for frame in heat.values],
+            "colors": [list(color) for color in HEAT],
+            "scale": False,
+        },
+    }
+
+
+def _describe_axis(axis: Axis) -> dict[str, Any]:
+    return {"label": axis.label, "scale": axis.scale, "ticks": list(axis.ticks)}
+
+
+def _round(values: NDArray[np.float64], digits: int = DIGITS) -> list[float | int | None]:
+    return [_round_number(float(value), digits) for value in values]
+
+
+def _round_number(value: float, digits: int) -> float | int | None:
+    if not np.isfinite(value):
+        return None
+    rounded = float(f"{value:.{digits}g}")
+    # 100 is shorter than 100.0, and a page holds ten thousand of them.
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded

@@ -1,0 +1,167 @@
+"use strict";
+// From a panel of the embedded data to Plotly's traces and layout, in the colours of the theme.
+const plots = (() => {
+  const DASHES = { dashed: "dash", dotted: "dot" };
+  const coarse = matchMedia("(pointer: coarse)").matches;
+
+  const readTheme = () => {
+    const style = getComputedStyle(document.documentElement);
+    const read = (name) => style.getPropertyValue(name).trim();
+    const dark = document.documentElement.dataset.theme === "dark";
+    return {
+      index: dark ? 1 : 0, ink: read("--ink"), soft: read("--soft"), grid: read("--grid"),
+      paper: read("--paper"), line: read("--line"), mark: read("--mark"), font: read("--text"),
+    };
+  };
+
+  // Plotly reads a little HTML and its own %{...} in texts: neither may come from the data.
+  const plain = (text) =>
+    text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/%\{/g, "% {");
+
+  const fade = (hex, alpha) => {
+    const part = (i) => parseInt(hex.slice(i, i + 2), 16);
+    return `rgba(${part(1)},${part(3)},${part(5)},${alpha})`;
+  };
+
+  // The outline of a band, in pieces where there are gaps.
+  const outline = (series) => {
+    const x = [], y = [];
+    let piece = [];
+    const close = () => {
+      if (piece.length > 1) {
+        const back = [...piece].reverse();
+        x.push(...piece.map((i) => series.x[i]), ...back.map((i) => series.x[i]), null);
+        y.push(...piece.map((i) => series.high[i]), ...back.map((i) => series.low[i]), null);
+      }
+      piece = [];
+    };
+    series.x.forEach((value, i) => {
+      if (value === null || series.low[i] === null || series.high[i] === null) close();
+      else piece.push(i);
+    });
+    close();
+    return { x, y };
+  };
+
+  const errors = (series, color) => ({
+    type: "data", symmetric: false, color, thickness: 1.2, width: 3,
+    array: series.y.map((y, i) => (y === null || series.high[i] === null ? 0 : Math.max(0, series.high[i] - y))),
+    arrayminus: series.y.map((y, i) => (y === null || series.low[i] === null ? 0 : Math.max(0, y - series.low[i]))),
+  });
+
+  const hover = (panel) => {
+    const x = panel.x.ticks.length ? "%{x}" : `${plain(panel.x.label)} %{x:.5~g}`;
+    return `${x}<br>${plain(panel.y.label)} %{y:.4~g}`;
+  };
+
+  const drawSeries = (series, panel, theme, hidden) => {
+    const color = series.colors[theme.index];
+    const base = {
+      name: plain(series.label), meta: series.label, visible: !hidden.has(series.label),
+      x: series.x, y: series.y, hovertemplate: hover(panel), showlegend: false,
+    };
+    if (series.style === "bars") {
+      const bar = { ...base, type: "bar", marker: { color } };
+      if (series.low) bar.error_y = errors(series, theme.ink);
+      return [bar];
+    }
+    if (series.style === "points") {
+      const cloud = { ...base, type: "scatter", mode: "markers", marker: { color, size: 6 } };
+      if (series.low) cloud.error_y = errors(series, color);
+      return [cloud];
+    }
+    const line = {
+      ...base, type: "scatter", mode: "lines", connectgaps: false,
+      line: { color, width: 2, dash: DASHES[series.style] || "solid" },
+    };
+    if (series.style === "arrow path") {
+      const last = series.y.length - 1;
+      line.mode = "lines+markers";
+      line.marker = {
+        color, opacity: 1, symbol: "arrow", angleref: "previous", line: { width: 0 },
+        size: series.y.map((_, i) => (i === last ? 13 : 0)),
+      };
+    }
+    if (!series.low) return [line];
+    const band = {
+      ...base, ...outline(series), type: "scatter", mode: "lines", fill: "toself",
+      fillcolor: fade(color, 0.16), line: { width: 0 }, hoverinfo: "skip", hovertemplate: null,
+    };
+    return [band, line];
+  };
+
+  const drawHeat = (panel, theme, frame) => {
+    const { heat } = panel;
+    const scale = heat.colors.map((pair, i) => [i / (heat.colors.length - 1), pair[theme.index]]);
+    return [{
+      type: "heatmap", z: heat.values[frame], zmin: 0, zmax: 1, colorscale: scale, xgap: 1.5, ygap: 1.5,
+      showscale: heat.scale, hoverongaps: false,
+      colorbar: { thickness: 10, len: 0.9, outlinewidth: 0, tickvals: [0, 0.5, 1], tickfont: { color: theme.soft } },
+      text: heat.rows.map((row) => heat.columns.map((column) => plain(`${row}, ${column}`))),
+      hovertemplate: "%{text}: %{z:.3f}<extra></extra>", showlegend: false,
+    }];
+  };
+
+  const traces = (panel, theme, hidden, frame) =>
+    panel.heat ? drawHeat(panel, theme, Math.min(frame, panel.heat.values.length - 1))
+      : panel.series.flatMap((series) => drawSeries(series, panel, theme, hidden));
+
+  const nameTicks = (labels) => {
+    const stride = Math.ceil(labels.length / 12);
+    const shown = labels.map((_, i) => i).filter((i) => i % stride === 0);
+    return { tickmode: "array", tickvals: shown, ticktext: shown.map((i) => plain(labels[i])) };
+  };
+
+  // Whole decades only, and no more of them than can be read; 1, 2, 5 where there is but one.
+  const spaceDecades = (values, soft) => {
+    const logs = values.flat().filter((value) => value > 0).map(Math.log10);
+    const low = logs.reduce((a, b) => Math.min(a, b), 400), high = logs.reduce((a, b) => Math.max(a, b), -400);
+    // Plotly enlarges the numbers of such an axis by a quarter.
+    if (high - low >= 1.5) return { dtick: Math.ceil((high - low) / 6), tickfont: { size: 10, color: soft } };
+    const ticks = [];
+    for (let decade = Math.floor(low) - 1; decade <= high + 1; decade += 1)
+      for (const digit of [1, 2, 5]) ticks.push(Number(`${digit}e${decade}`));
+    return { tickmode: "array", tickvals: ticks, ticktext: ticks.map(String) };
+  };
+
+  const drawAxis = (axis, theme, values) => ({
+    title: { text: plain(axis.label), font: { size: 13, color: theme.soft }, standoff: 8 },
+    type: axis.scale, automargin: true, gridcolor: theme.grid, zeroline: false, nticks: 7,
+    linecolor: theme.line, showline: true, ticks: "outside", ticklen: 4, tickcolor: theme.line,
+    tickfont: { size: 12, color: theme.soft }, exponentformat: "power", minexponent: 4,
+    ...(axis.scale === "log" ? spaceDecades(values, theme.soft) : {}),
+    ...(axis.ticks.length ? nameTicks(axis.ticks) : {}),
+  });
+
+  const layout = (panel, theme) => {
+    const x = drawAxis(panel.x, theme, panel.series.map((series) => series.x));
+    const y = drawAxis(panel.y, theme, panel.series.flatMap((series) => [series.y, series.low || []]));
+    const result = {
+      xaxis: x, yaxis: y, autosize: true, margin: { l: 52, r: 14, t: 26, b: 44 }, barmode: "group",
+      bargap: 0.25, bargroupgap: 0.06, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: theme.font, color: theme.ink, size: 13 }, hovermode: "closest", showlegend: false,
+      hoverlabel: { bgcolor: theme.paper, bordercolor: theme.line, font: { color: theme.ink, family: theme.font }, namelength: -1 },
+      modebar: { color: theme.soft, activecolor: theme.ink, bgcolor: "rgba(0,0,0,0)" },
+      dragmode: coarse ? false : "zoom", uirevision: "kept",
+    };
+    if (panel.equal) y.scaleanchor = "x";
+    if (panel.heat) {
+      Object.assign(x, nameTicks(panel.heat.columns), { showgrid: false, showline: false, ticks: "" });
+      Object.assign(y, nameTicks(panel.heat.rows), { showgrid: false, showline: false, ticks: "", autorange: "reversed" });
+      result.shapes = panel.heat.marked.map(([i, j]) => ({
+        type: "rect", x0: j - 0.47, x1: j + 0.47, y0: i - 0.47, y1: i + 0.47, line: { color: theme.mark, width: 2 },
+      }));
+    }
+    return result;
+  };
+
+  const height = (panel) => (panel.heat ? Math.max(220, 28 * panel.heat.rows.length + 90) : 310);
+
+  const config = (name) => ({
+    displaylogo: false, responsive: true,
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d", "pan2d"],
+    toImageButtonOptions: { format: "svg", filename: name },
+  });
+
+  return { config, height, layout, readTheme, traces };
+})();

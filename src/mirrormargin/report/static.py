@@ -1,0 +1,235 @@
+"""Figures for paper: SVG, PDF and PNG of seven inches' width, the same bytes each time.
+
+A heat map with many frames becomes three small maps: the first, the middle and the last frame.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mirrormargin.errors import ReportError
+from mirrormargin.report.figure import Axis, Figure, HeatFrames, Panel, Series
+from mirrormargin.report.palette import HEAT, INK, find_color
+from mirrormargin.runs import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+__all__ = ["FORMATS", "write_static"]
+
+FORMATS = ("svg", "pdf", "png")
+WIDTH = 7.0  # inches: two columns of a journal
+ROW_HEIGHT = 2.35
+DPI = 300
+
+_SETTINGS = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib and has the subscripts
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "legend.fontsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.edgecolor": "#4a4f58",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e6ea",
+    "grid.linewidth": 0.6,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "lines.linewidth": 1.5,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "mirrormargin",  # otherwise the ids in an SVG are random
+}
+_METADATA: dict[str, dict[str, Any]] = {
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None, "ModDate": None},
+    "png": {},
+}
+
+
+def write_static(figure: Figure, stem: Path) -> list[Path]:
+    """Write ``<stem>.svg``, ``.pdf`` and ``.png``; nothing if the figure has no panels.
+
+    Raises:
+        ReportError: If matplotlib is not installed.
+        RunError: If a file cannot be written.
+    """
+    try:
+        import matplotlib as mpl
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure as Canvas
+    except ImportError as error:
+        raise ReportError(
+            "static figures need matplotlib: pip install 'mirrormargin[report]'"
+        ) from error
+    if not figure.panels:
+        return []
+    paths = []
+    with mpl.rc_context(_SETTINGS):  # pyright: ignore[reportArgumentType]
+        cells = [cell for panel in figure.panels for cell in _split(panel)]
+        columns = 3 if len(cells) > len(figure.panels) else min(figure.columns, len(cells))
+        rows = -(-len(cells) // columns)
+        height = ROW_HEIGHT if columns > 1 else 3.2
+        canvas = Canvas(figsize=(WIDTH, rows * height + 0.45), layout="constrained")
+        FigureCanvasAgg(canvas)
+        canvas.get_layout_engine().set(w_pad=0.08, h_pad=0.06)  # pyright: ignore
+        for place, panel in enumerate(cells, start=1):
+            _draw_panel(canvas.add_subplot(rows, columns, place), panel)
+        _draw_legend(canvas, figure)
+        # Once: to lay out takes as long as to draw, and the three files look the same.
+        canvas.draw_without_rendering()
+        canvas.set_layout_engine("none")
+        for suffix in FORMATS:
+            buffer = io.BytesIO()
+            canvas.savefig(buffer, format=suffix, dpi=DPI, metadata=_METADATA[suffix])
+            path = stem.with_name(f"{stem.name}.{suffix}")
+            write_atomically(path, lambda file, data=buffer: file.write(data.getvalue()))
+            paths.append(path)
+    return paths
+
+
+def _split(panel: Panel) -> list[Panel]:
+    """One panel for each frame that is shown."""
+    if panel.heat is None:
+        return [panel]
+    last = len(panel.heat.frame_labels) - 1
+    if last == 0:
+        return [panel]
+    frames = sorted({0, last // 2, last})
+    heats = [panel.heat.take([frame]) for frame in frames]
+    return [
+        Panel(f"{panel.title}, {heat.frame_labels[0]}".lstrip(", "), panel.x, panel.y, heat=heat)
+        for heat in heats
+    ]
+
+
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    axes.set_title(panel.title, loc="left", fontweight="bold")
+    axes.set_xlabel(panel.x.label)
+    axes.set_ylabel(panel.y.label)
+    if panel.heat is not None:
+        _draw_heat(axes, panel.heat)
+        return
+    axes.set_xscale(panel.x.scale)
+    axes.set_yscale(panel.y.scale)
+    shown = [one.fit(panel.x.scale, panel.y.scale) for one in panel.series if one.visible]
+    bars = [series for series in shown if series.style == "bars"]
+    for series in shown:
+        if series.style == "bars":
+            _draw_bars(axes, series, bars.index(series), len(bars))
+        else:
+            _draw_series(axes, series)
+    _name_ticks(axes, panel)
+    if panel.equal_aspect:
+        axes.set_aspect("equal", adjustable="datalim")
+
+
+def _draw_series(axes: Axes, series: Series) -> None:
+    color = find_color(series.color_key).light
+    x, y = series.x, series.y
+    if series.style == "points":
+        _draw_errors(axes, x, series, color)
+        axes.plot(x, y, "o", color=color, markersize=3.4, markeredgewidth=0, label=series.label)
+        return
+    if series.low is not None and series.high is not None:
+        axes.fill_between(x, series.low, series.high, color=color, alpha=0.16, linewidth=0)
+    shape = {"dashed": (0, (4, 2)), "dotted": (0, (1, 1.6))}.get(series.style, "-")
+    axes.plot(x, y, color=color, linestyle=shape, label=series.label)
+    if series.style == "arrow path":
+        _draw_arrow(axes, x, y, color)
+
+
+def _draw_arrow(axes: Axes, x: np.ndarray, y: np.ndarray, color: str) -> None:
+    there = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+    if there.size >= 2:
+        before, last = there[-2:]
+        axes.annotate(
+            "",
+            xy=(x[last], y[last]),
+            xytext=(x[before], y[before]),
+            arrowprops={"arrowstyle": "-|>", "color": color, "lw": 1.4, "mutation_scale": 10},
+        )
+
+
+def _draw_bars(axes: Axes, series: Series, place: int, count: int) -> None:
+    width = 0.8 / count
+    x = series.x + (place - (count - 1) / 2) * width
+    color = find_color(series.color_key).light
+    axes.bar(x, series.y, 0.92 * width, color=color, label=series.label)
+    _draw_errors(axes, x, series, INK.light)
+
+
+def _draw_errors(axes: Axes, x: np.ndarray, series: Series, color: str) -> None:
+    if series.low is not None and series.high is not None:
+        ends = np.stack([series.y - series.low, series.high - series.y]).clip(min=0)
+        axes.errorbar(x, series.y, ends, fmt="none", ecolor=color, elinewidth=0.9, capsize=2)
+
+
+def _name_ticks(axes: Axes, panel: Panel) -> None:
+    for axis, name in ((panel.x, "x"), (panel.y, "y")):
+        if axis.ticks:
+            axes.set(**{f"{name}ticks": range(len(axis.ticks)), f"{name}ticklabels": axis.ticks})
+            if name == "x" and _is_crowded(axis):
+                axes.tick_params(axis="x", labelrotation=30)
+        elif axis.scale == "linear":
+            axes.locator_params(axis=name, nbins=6)  # pyright: ignore[reportArgumentType]
+        else:
+            low, high = axes.get_xlim() if name == "x" else axes.get_ylim()
+            if high > 100 * low:
+                from matplotlib.ticker import NullLocator
+
+                # Small ticks are a third of the time and say nothing beside whole decades.
+                getattr(axes, f"{name}axis").set_minor_locator(NullLocator())
+
+
+def _is_crowded(axis: Axis) -> bool:
+    return sum(map(len, axis.ticks)) > 36
+
+
+def _draw_heat(axes: Axes, heat: HeatFrames) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.patches import Rectangle
+
+    scale = LinearSegmentedColormap.from_list("attention", [color.light for color in HEAT])
+    # "auto": a map of one row would otherwise be a hair's breadth high.
+    axes.imshow(heat.values[0], cmap=scale, vmin=0, vmax=1, aspect="auto")
+    axes.grid(visible=False)
+    for i, j in heat.marked:
+        cell = Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, ec="#d24a0a", lw=1.3)
+        axes.add_patch(cell)
+    for name, labels in (("x", heat.col_labels), ("y", heat.row_labels)):
+        stride = -(-len(labels) // 12)
+        shown = range(0, len(labels), stride)
+        axes.set(**{f"{name}ticks": shown, f"{name}ticklabels": [labels[i] for i in shown]})
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def _draw_legend(canvas: Canvas, figure: Figure) -> None:
+    """Under the panels, where it covers nothing; each name once."""
+    handles: dict[str, Any] = {}
+    for axes in canvas.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    if len(handles) > 1:
+        longest = max(map(len, handles))
+        columns = max(1, min(len(handles), int(105 / (longest + 7))))
+        canvas.legend(handles.values(), handles, loc="outside lower center", ncols=columns)
+    if any(panel.heat for panel in figure.panels):
+        maps = [axes for axes in canvas.axes if axes.images]
+        bar = canvas.colorbar(maps[0].images[0], ax=maps, shrink=0.7, aspect=25, pad=0.015)
+        bar.outline.set_visible(False)  # pyright: ignore
+        bar.ax.grid(visible=False)
+        bar.set_label(next(panel.heat.quantity for panel in figure.panels if panel.heat))

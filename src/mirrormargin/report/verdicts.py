@@ -1,0 +1,41 @@
+"""The four verdicts, how each is shown, and what a claim may say of the published number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["RECALLED", "VERDICTS", "Verdict", "count_verdicts", "describe_published"]
+
+RECALLED = "rate class, recalled"
+
+
+class Verdict(NamedTuple):
+    """A symbol besides the colour, for those who do not see the colour."""
+
+    symbol: str
+    ascii: str
+    ansi: str
+    style: str
+
+
+VERDICTS = {
+    "reproduced": Verdict("✓", "+", "32", "good"),
+    "reproduced differently": Verdict("≈", "~", "33", "partly"),
+    "not reproduced": Verdict("✗", "x", "31", "bad"),
+    "not run": Verdict("○", "o", "2", "open"),
+}
+
+
+def count_verdicts(claims: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """How many claims have each verdict, in the order of ``VERDICTS``, then any others."""
+    names = [str(claim.get("verdict", "")) for claim in claims]
+    return {name: names.count(name) for name in dict.fromkeys([*VERDICTS, *names])}
+
+
+def describe_published(claim: dict[str, Any]) -> str:
+    """The published text; a recalled one says that it is no number from the paper."""
+    published = str(claim.get("published") or "")
+    if claim.get("provenance") == "recalled":
+        return f"{published} ({RECALLED})" if published else RECALLED
+    return published or "-"

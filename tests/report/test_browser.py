@@ -1,0 +1,287 @@
+"""The page in a real browser: drawn, quiet, offline, and everything on it works."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+SIZES = {"wide": (1280, 900), "narrow": (390, 844)}
+VIEWS = [(size, scheme) for size in SIZES for scheme in ("light", "dark")]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        pytest.skip(f"none of {', '.join(NAMES)} is installed: make browser gets one")
+    with playwright.sync_playwright() as driver:
+        try:
+            browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        except playwright.Error as error:
+            pytest.skip(f"{path} does not start: {str(error).splitlines()[0]}")
+        yield browser
+        browser.close()
+
+
+def _open(browser: Any, page: Path, size: str = "wide", scheme: str = "light", **more: Any) -> Any:
+    width, height = SIZES[size]
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, **more
+    )
+    tab = context.new_page()
+    tab.messages, tab.requests = [], []
+    tab.on("console", lambda message: tab.messages.append(message.text))
+    tab.on("pageerror", lambda error: tab.messages.append(str(error)))
+    tab.on("request", lambda request: tab.requests.append(request.url))
+    tab.goto(page.as_uri())
+    tab.wait_for_selector("html[data-drawn=all]", timeout=60_000)
+    return tab
+
+
+def _wait_for(tab: Any, expression: str) -> None:
+    """Ask again and again from outside: the page's own policy forbids to wait inside it."""
+    for _ in range(600):
+        if tab.evaluate(expression):
+            return
+        tab.wait_for_timeout(50)
+    pytest.fail(f"never true: {expression}")
+
+
+@pytest.fixture
+def tab(browser: Any, page: Path) -> Iterator[Any]:
+    tab = _open(browser, page)
+    yield tab
+    assert tab.messages == []
+    tab.context.close()
+
+
+@pytest.mark.parametrize(("size", "scheme"), VIEWS)
+def test_every_figure_is_drawn_nothing_is_asked_for_and_nothing_sticks_out(
+    browser: Any, page: Path, size: str, scheme: str
+) -> None:
+    tab = _open(browser, page, size, scheme)
+    plots = tab.query_selector_all(".plot")
+    assert len(plots) == 23
+    for plot in plots:
+        box = plot.query_selector("svg.main-svg").bounding_box()
+        assert box["width"] > 100
+        assert box["height"] > 100
+        ink = ".scatterlayer path, .barlayer path, .heatmaplayer image"
+        assert len(plot.query_selector_all(ink)) >= 1
+    # Plotly makes pictures of heat maps by itself, out of data.
+    assert [url for url in tab.requests if not url.startswith("data:")] == [page.as_uri()]
+    assert tab.messages == []
+    assert tab.evaluate("document.documentElement.dataset.theme") == scheme
+    tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    widths = tab.evaluate("[document.documentElement.scrollWidth, document.body.scrollWidth]")
+    assert max(widths) <= SIZES[size][0]
+    assert tab.evaluate("scrollTo(500, 0), scrollX") == 0
+    tab.context.close()
+
+
+def test_panels_stack_when_the_window_gets_narrow(tab: Any) -> None:
+    def lefts() -> set[int]:
+        boxes = [
+            p.bounding_box()
+            for p in tab.query_selector_all("#fig-directions .plot svg.main-svg:first-child")
+        ]
+        assert boxes
+        assert all(box["x"] + box["width"] <= tab.viewport_size["width"] for box in boxes)
+        return {round(box["x"]) for box in boxes}
+
+    assert len(lefts()) == 3
+    tab.set_viewport_size({"width": 390, "height": 844})
+    _wait_for(
+        tab, "[...document.querySelectorAll('.plot')].every((p) => p._fullLayout.width <= 390)"
+    )
+    assert len(lefts()) == 1
+
+
+def test_the_slider_moves_all_maps(tab: Any) -> None:
+    read = "[...document.querySelectorAll('#fig-attention .plot')].map((p) => p.data[0].z)"
+    output = tab.locator("#fig-attention output")
+    last, label = tab.evaluate(read), output.inner_text()
+    slider = tab.locator("#fig-attention input[type=range]")
+    slider.focus()
+    tab.keyboard.press("Home")
+    first = tab.evaluate(read)
+    assert output.inner_text() == "step 0"
+    assert label != "step 0"
+    for one, other in zip(first, last, strict=True):
+        assert one != other
+    assert first[0][0][0] == pytest.approx(0.2)  # five tokens alike
+    tab.keyboard.press("ArrowRight")
+    assert output.inner_text() not in ("step 0", label)
+
+
+def test_play_runs_to_the_last_frame(tab: Any) -> None:
+    output, button = (
+        tab.locator("#fig-attention output"),
+        tab.locator("#fig-attention .player button"),
+    )
+    label = output.inner_text()
+    button.click()
+    assert button.inner_text() == "Pause"
+    assert output.inner_text() != label
+    _wait_for(tab, "document.querySelector('#fig-attention .player button').textContent === 'Play'")
+    assert output.inner_text() == label
+
+
+def test_links_lead_from_a_claim_to_its_figure_and_back(tab: Any) -> None:
+    claim = tab.locator("#claim-A-thm-rate")
+    assert not claim.evaluate("(one) => one.open")
+    claim.locator("summary").click()
+    claim.locator("a[href='#fig-rates']").click()
+    assert tab.url.endswith("#fig-rates")
+    claim.evaluate("(one) => { one.open = false; }")
+    tab.locator("#fig-rates .back a").click()
+    assert tab.url.endswith("#claim-A-thm-rate")
+    _wait_for(tab, "document.getElementById('claim-A-thm-rate').open")
+
+
+def test_a_link_to_a_hidden_claim_shows_it(tab: Any) -> None:
+    tab.locator(".chip", has_text="not run").click()
+    assert not tab.locator("#claim-A-thm-rate").is_visible()
+    tab.locator("#fig-rates .back a").click()
+    _wait_for(tab, "!document.getElementById('claim-A-thm-rate').hidden")
+    assert tab.locator("#claim-A-thm-rate .body").is_visible()
+
+
+def test_chips_filter_the_claims(tab: Any) -> None:
+    def shown() -> int:
+        return sum(row.is_visible() for row in tab.query_selector_all("details.claim"))
+
+    assert shown() == 6
+    chip = tab.locator(".chip", has_text="not reproduced")
+    chip.click()
+    assert shown() == 1
+    assert chip.get_attribute("aria-pressed") == "true"
+    assert tab.locator("#shown").inner_text() == "1 of 6 claims: not reproduced"
+    assert tab.locator(".paper:visible").count() == 1
+    chip.click()
+    assert shown() == 6
+
+
+def test_the_theme_button_recolours_page_and_figures(tab: Any) -> None:
+    read = (
+        "[getComputedStyle(document.body).backgroundColor,"
+        " [...document.querySelectorAll('#fig-directions .js-line')]"
+        ".find((line) => line.style.strokeWidth === '2px').style.stroke,"
+        " document.querySelector('#fig-directions .plot .xtick text').style.fill,"
+        " getComputedStyle(document.querySelector('#fig-directions .legend i')).borderTopColor]"
+    )
+    light = tab.evaluate(read)
+    tab.locator("#theme").click()
+    _wait_for(tab, f"JSON.stringify({read}) !== {json.dumps(json.dumps(light))}")
+    dark = tab.evaluate(read)
+    assert all(one != other for one, other in zip(light, dark, strict=True))
+    tab.locator("#theme").click()
+    assert tab.evaluate(read) == light
+
+
+def test_the_legend_hides_and_shows_a_line_in_every_panel(tab: Any) -> None:
+    count = "document.querySelectorAll('#fig-directions .scatterlayer .trace').length"
+    button = tab.locator("#fig-directions .legend button", has_text="solution at q = 2")
+    before = tab.evaluate(count)
+    button.click()
+    assert tab.evaluate(count) == before - 6  # a line and its band in three panels
+    assert button.get_attribute("aria-pressed") == "false"
+    button.click()
+    assert tab.evaluate(count) == before
+    tab.locator("#fig-directions .legend button", has_text="q = 2, for the same tokens").click()
+    assert tab.evaluate(count) == before + 6
+
+
+def test_what_the_legend_hides_stays_hidden_in_the_other_theme(tab: Any) -> None:
+    count = "document.querySelectorAll('#fig-directions .scatterlayer .trace').length"
+    tab.locator("#fig-directions .legend button", has_text="solution at q = 2").click()
+    hidden = tab.evaluate(count)
+    tab.locator("#theme").click()
+    assert tab.evaluate(count) == hidden
+
+
+def test_hovering_shows_the_number(tab: Any) -> None:
+    plot = tab.locator("#fig-basins .plot").first
+    plot.scroll_into_view_if_needed()
+    bar = plot.locator(".barlayer path").first.bounding_box()
+    tab.mouse.move(bar["x"] + bar["width"] / 2, bar["y"] + bar["height"] / 2)
+    tab.mouse.move(bar["x"] + bar["width"] / 2 + 1, bar["y"] + bar["height"] / 2)
+    tab.wait_for_selector("#fig-basins .hoverlayer text.nums", state="attached")
+    assert "share of runs 0.5" in tab.locator("#fig-basins .hoverlayer").first.text_content()
+
+
+def test_the_copy_button_copies_the_command(tab: Any) -> None:
+    tab.locator("#claim-B-fig-steps summary").click()
+    button = tab.locator("#claim-B-fig-steps .copy")
+    button.click()
+    _wait_for(tab, "document.querySelector('#claim-B-fig-steps .copy').textContent === 'Copied'")
+    tab.evaluate("document.body.prepend(document.createElement('textarea'))")
+    tab.locator("textarea").focus()
+    tab.keyboard.press("Control+V")
+    pasted = tab.locator("textarea").input_value()
+    assert pasted == "mirrormargin reproduce B.fig.steps --profile quick --seed 0"
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_the_numbers_of_a_figure_can_be_downloaded(tab: Any, form: str) -> None:
+    with tab.expect_download() as waiting:
+        tab.locator(f"#fig-basins [data-format={form}]").click()
+    assert waiting.value.suggested_filename == f"basins.{form}"
+    text = Path(waiting.value.path()).read_text()
+    if form == "csv":
+        rows = list(csv.DictReader(io.StringIO(text)))
+        points = [(row["series"], row["x"], float(row["y"])) for row in rows]
+    else:
+        series = json.loads(text)["panels"][0]["series"]
+        points = [(one["label"], "p = 1.75", one["y"][0]) for one in series]
+    assert ("optimal tokens", "p = 1.75", 0.5) in points
+
+
+def test_a_statement_with_markup_is_text(tab: Any) -> None:
+    tab.locator("#claim-A-fig-directions summary").click()
+    text = tab.locator("#claim-A-fig-directions .body p").inner_text()
+    assert text.startswith("</script><b>bold</b> & \"quoted\" 'text'")
+    assert tab.locator("#claim-A-fig-directions .body b").count() == 0
+
+
+def test_verdicts_are_told_by_symbol_and_word(tab: Any) -> None:
+    texts = [re.sub(r"\s+", " ", text) for text in tab.locator(".badge").all_inner_texts()]
+    assert set(texts) == {
+        "✓ reproduced", "≈ reproduced differently", "✗ not reproduced", "○ not run"
+    }  # fmt: skip
+
+
+def test_everything_can_be_reached_by_keyboard(tab: Any) -> None:
+    reached = set()
+    for _ in range(40):
+        tab.keyboard.press("Tab")
+        reached.add(tab.evaluate("document.activeElement.className || document.activeElement.id"))
+    assert {"skip", "quiet", "chip", "row"} <= reached
+
+
+def test_reduced_motion_switches_transitions_off(browser: Any, page: Path) -> None:
+    tab = _open(browser, page, reduced_motion="reduce")
+    style = "getComputedStyle(document.documentElement).scrollBehavior"
+    assert tab.evaluate(style) == "auto"
+    tab.context.close()
+
+
+def test_without_scripts_the_verdicts_can_still_be_read(browser: Any, page: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    tab = context.new_page()
+    tab.goto(page.as_uri())
+    tab.locator("#claim-B-fig-steps summary").click()
+    assert tab.locator("#claim-B-fig-steps .body").is_visible()
+    context.close()

@@ -1,0 +1,150 @@
+"""What is drawn from each experiment's evidence."""
+
+import json
+
+import numpy as np
+import pytest
+from evidence_arrays import EVIDENCE
+
+from mirrormargin.report.figure import Figure, Series
+from mirrormargin.report.figures import FIGURES
+from mirrormargin.report.figures.rates import find_rate
+from mirrormargin.report.figures.spread import find_mean, find_median, find_share
+from mirrormargin.report.payload import format_payload
+
+ALL = {name: ({"experiment": name}, arrays) for name, arrays in EVIDENCE.items()}
+
+
+def _build(name: str) -> Figure:
+    figure = FIGURES[name](ALL)
+    assert figure is not None
+    return figure
+
+
+def _find(figure: Figure, panel: int, label: str) -> Series:
+    return next(one for one in figure.panels[panel].series if one.label == label)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_is_built_with_something_to_see(name: str) -> None:
+    figure = _build(name)
+    assert figure.name == name
+    assert figure.title
+    assert figure.caption
+    for panel in figure.panels:
+        drawn = [one.fit(panel.x.scale, panel.y.scale) for one in panel.series if one.visible]
+        finite = sum(int(np.isfinite(one.y).sum()) for one in drawn)
+        assert finite > 1 or panel.heat is not None
+    json.loads(format_payload([figure], {name: f"fig-{name}"}, 10**6))
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_without_its_evidence_there_is_no_figure(name: str) -> None:
+    assert FIGURES[name]({}) is None
+
+
+def test_in_directions_the_line_at_q_equal_to_p_is_the_mean_over_seeds() -> None:
+    own = EVIDENCE["directions"]["own"]
+    figure = _build("directions")
+    for j, label in enumerate(("q = 1.75", "q = 2", "q = 3")):
+        line = _find(figure, j, f"solution at {label}")
+        np.testing.assert_allclose(line.y, own[:, 1, j, j].mean(axis=0))
+        assert not _find(figure, j, f"{label}, for the same tokens").visible
+
+
+def test_shares_of_basins_add_up_to_one() -> None:
+    for panel in _build("basins").panels:
+        np.testing.assert_allclose(sum(series.y for series in panel.series), 1.0)
+        for series in panel.series:
+            assert ((series.low <= series.y) & (series.y <= series.high)).all()  # pyright: ignore
+
+
+def test_the_proven_class_touches_the_largest_divergence_from_above() -> None:
+    figure = _build("rates")
+    for panel, p in zip(figure.panels[:3], (1.5, 2, 3), strict=True):
+        measured, bound = panel.series
+        assert bound.label == f"proven class, p = {p:g}"
+        known = np.isfinite(bound.y)
+        assert known.sum() > 50
+        quotient = measured.high[known] / bound.y[known]  # pyright: ignore
+        assert quotient.max() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("p", "expected"),
+    [(1.5, lambda x: x**-0.5), (2.0, lambda x: np.log(x) / x), (3.0, lambda x: 1 / x)],
+)
+def test_the_proven_classes_are_those_of_the_theorem(p: float, expected) -> None:
+    decades = np.array([5.0, 50.0, 300.0])
+    np.testing.assert_allclose(find_rate(decades, p), expected(decades * np.log(10)))
+
+
+def test_the_best_rate_of_gradient_descent_is_shown_and_the_others_wait_in_the_legend() -> None:
+    panel = _build("steps").panels[0]
+    shown = {series.label: series.visible for series in panel.series}
+    assert shown == {
+        "normalised": True,
+        "Polyak, factor 0.5": True,
+        "Polyak, factor 1": True,
+        "gradient descent, lr = 1": False,
+        "gradient descent, lr = 10": True,
+    }
+
+
+def test_losses_below_the_smallest_float_are_drawn() -> None:
+    arrays = EVIDENCE["steps"]
+    loss = _find(_build("steps"), 1, "normalised")
+    expected = np.median(arrays["log_loss_gap"][:, 0], axis=0) / np.log(10)
+    np.testing.assert_allclose(loss.y, expected)
+    assert loss.y.min() < -1000
+
+
+def test_attention_maps_are_at_the_same_steps_and_outline_the_optimal_tokens() -> None:
+    figure = _build("attention")
+    first, *others = (panel.heat for panel in figure.panels)
+    assert first is not None
+    assert first.frame_labels[0] == "step 0"
+    assert first.marked == ((0, 0), (1, 1), (2, 2), (3, 3))
+    assert all(heat.frame_labels == first.frame_labels for heat in others if heat)
+    np.testing.assert_allclose(first.values[-1], EVIDENCE["trajectories"]["attention"][0, -1])
+
+
+def test_a_ray_points_to_the_solution_and_is_as_long_as_the_path() -> None:
+    ray, path, dots = _build("trajectories").panels[0].series
+    assert np.hypot(ray.x[1], ray.y[1]) == pytest.approx(1.05 * np.hypot(path.x, path.y).max())
+    assert dots.x.size == 4
+    assert set(dots.x) <= set(path.x)
+
+
+def test_a_mean_has_students_interval_and_leaves_out_gaps() -> None:
+    middle, low, high = find_mean([[1.0, np.nan], [2.0, 5.0], [3.0, 7.0]])
+    np.testing.assert_allclose(middle, [2.0, 6.0])
+    np.testing.assert_allclose(high[0] - 2.0, 4.302652729911275 / np.sqrt(3))  # pyright: ignore
+    np.testing.assert_allclose(6.0 - low[1], 12.706204736432095)  # pyright: ignore
+
+
+def test_one_run_has_no_band() -> None:
+    assert find_mean([[1.0]])[1:] == (None, None)
+    assert find_median([[1.0]])[1:] == (None, None)
+
+
+def test_a_share_has_wilsons_interval() -> None:
+    share, low, high = find_share(np.arange(10)[:, None] < 8)
+    assert share == pytest.approx(0.8)
+    assert low == pytest.approx(0.490162, abs=1e-6)
+    assert high == pytest.approx(0.943318, abs=1e-6)
+
+
+def test_the_linear_figure_takes_what_is_there_of_two_experiments() -> None:
+    titles = [panel.title for panel in _build("linear").panels]
+    assert titles[-1] == "normalised steps, lp"
+    assert len(titles) == 4
+    alone = FIGURES["linear"]({"linear-steps": ALL["linear-steps"]})
+    assert alone is not None
+    assert [panel.title for panel in alone.panels] == ["normalised steps, lp"]
+
+
+def test_runs_that_do_not_count_are_left_out_of_the_means() -> None:
+    figure = _build("multi-token")
+    assert [panel.title for panel in figure.panels] == ["d = 8, runs: 2", "d = 10, runs: 1"]
+    assert all(np.isfinite(one.y).all() for panel in figure.panels for one in panel.series)

@@ -1,0 +1,85 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mirrormargin.report.figure import STYLES, Axis, Figure, HeatFrames, Panel, Series
+from mirrormargin.report.static import write_static
+
+X = np.arange(1.0, 6.0)
+
+
+def _draw(style: str) -> Figure:
+    series = Series("a", X, X**2, X**2 - 1, X**2 + 1, style=style, group="p = 3")
+    other = Series("b", X, X, style="line", group="p = 2")
+    return Figure("f", "", "", (Panel("one", Axis("step"), Axis("‖W‖ₚ"), (series, other)),))
+
+
+MAP = HeatFrames(
+    np.linspace(0, 1, 30).reshape(5, 2, 3),
+    tuple(f"step {i}" for i in range(5)),
+    ("r1", "r2"),
+    ("1", "2", "3"),
+    ((0, 1),),
+)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_every_style_leaves_ink_of_its_colour(style: str, tmp_path: Path) -> None:
+    from PIL import Image
+
+    paths = write_static(_draw(style), tmp_path / "f")
+    assert [path.suffix for path in paths] == [".svg", ".pdf", ".png"]
+    pixels = np.asarray(Image.open(paths[2]).convert("RGB")).reshape(-1, 3)
+    color = np.array([0xD2, 0x4A, 0x0A])  # near p = 3
+    assert (np.abs(pixels.astype(int) - color).max(axis=1) < 12).sum() > 100
+    assert pixels.shape[0] % 2100 == 0  # seven inches at 300 dpi
+
+
+@pytest.mark.parametrize("figure", [_draw("line"), _draw("points")], ids=["line", "points"])
+def test_the_same_figure_gives_the_same_bytes(figure: Figure, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_static(figure, tmp_path / name)
+    for suffix in ("svg", "pdf", "png"):
+        assert (tmp_path / f"one.{suffix}").read_bytes() == (
+            tmp_path / f"two.{suffix}"
+        ).read_bytes()
+
+
+def test_a_map_is_drawn_at_its_first_middle_and_last_frame(tmp_path: Path) -> None:
+    import matplotlib as mpl
+
+    panel = Panel("p = 2", Axis("token"), Axis(""), heat=MAP)
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        (svg, *_) = write_static(Figure("f", "", "", (panel,)), tmp_path / "f")
+    text = svg.read_text()
+    assert [f"step {i}" in text for i in range(5)] == [True, False, True, False, True]
+
+
+def test_a_series_that_is_not_visible_is_not_drawn(tmp_path: Path) -> None:
+    hidden = Series("secret", X, X, visible=False)
+    panel = Panel("one", Axis("x"), Axis("y"), (Series("a", X, X), Series("b", X, X), hidden))
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        (svg, *_) = write_static(Figure("f", "", "", (panel,)), tmp_path / "f")
+    assert "secret" not in svg.read_text()
+
+
+def test_drawing_leaves_matplotlibs_settings_alone(tmp_path: Path) -> None:
+    import matplotlib as mpl
+
+    before = dict(mpl.rcParams)
+    write_static(_draw("line"), tmp_path / "f")
+    assert dict(mpl.rcParams) == before
+
+
+def test_neither_library_is_imported_before_it_is_needed() -> None:
+    code = (
+        "import sys, mirrormargin.report, mirrormargin.report.page, mirrormargin.report.static;"
+        "print([name for name in ('matplotlib', 'plotly') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
