@@ -9,16 +9,31 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint lab bench clean
+.PHONY: help demo test browser lint claims bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-demo: $(STAMP) ## Train one attention problem at three exponents and print a table
+demo: $(STAMP) ## Run every claim that needs no data set, in about a minute, and write a page
 	@$(BIN)/mirrormargin demo
 
-test: lint ## Lint, then run every test (PYTEST_FLAGS="-x -k name" to choose)
+test: lint browser ## Lint, then run every test (PYTEST_FLAGS="-x -k name" to choose)
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+# Without one the tests of the page are skipped, and say so: that is no reason to stop.
+browser: ## Get a web browser for the tests of the report, if there is none
+	@for name in chromium chromium-browser google-chrome; do \
+	  command -v $$name >/dev/null 2>&1 && exit 0; \
+	done; \
+	if command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ]; then \
+	  echo "Installing chromium for the tests of the report, once"; \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  { apt-get -qq -o Acquire::http::Timeout=20 update && \
+	    apt-get -qq install --yes --no-install-recommends chromium; } >/dev/null 2>&1 || \
+	  echo "No chromium could be had: the browser tests will be skipped"; \
+	else \
+	  echo "No browser: for its tests install chromium (Debian: sudo apt-get install chromium)"; \
+	fi
 
 lint: $(STAMP) ## Check style, formatting, types and the import order
 	$(BIN)/ruff check .
@@ -26,8 +41,9 @@ lint: $(STAMP) ## Check style, formatting, types and the import order
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 
-lab: $(STAMP) ## Measure what the papers say about one attention layer (minutes)
-	$(BIN)/python examples/lab.py
+claims: $(STAMP) ## Run all claims with all seeds (minutes), and write claims/report.html and figures
+	$(BIN)/mirrormargin reproduce all --profile full --out claims
+	$(BIN)/mirrormargin report claims --out claims/report.html --figures claims/figures
 
 bench: $(STAMP) ## Time steps, solves and training against others' (BENCH_FLAGS=--quick for less)
 	$(BIN)/python benchmarks/step.py $(BENCH_FLAGS)

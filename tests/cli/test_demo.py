@@ -1,104 +1,52 @@
-"""``mirrormargin demo``: three geometries, three directions."""
+"""``mirrormargin demo``: all claims that need no data, and a page."""
 
 import json
-import sys
 
 import pytest
 
-from mirrormargin.cli import demo, main
-
-EXPONENTS = [1.75, 2.0, 3.0]
-
-
-@pytest.fixture
-def short(monkeypatch):
-    monkeypatch.setattr(demo, "NUM_STEPS", dict.fromkeys(EXPONENTS, 20))
+from mirrormargin.claims import CLAIMS
+from mirrormargin.cli import main
 
 
 @pytest.fixture(scope="module")
-def report():
-    """The demo as users see it, once for all tests of this file."""
-    patch = pytest.MonkeyPatch()
-    with patch.context() as context:
-        printed = []
-        context.setattr("builtins.print", lambda *parts, **_: printed.append(" ".join(parts)))
-        assert main(["demo", "--json"]) == 0
-    return json.loads("\n".join(printed))
+def folder(find_evidence):
+    return find_evidence.run_all()
 
 
-def test_demo_trains_the_three_exponents(report):
-    assert [run["p"] for run in report["runs"]] == EXPONENTS
-    assert report["seed"] == 1
-
-
-def test_demo_selects_the_optimal_tokens(report):
-    for run in report["runs"]:
-        assert run["num_optimal"] == report["num_sequences"]
-        assert 0.999 < run["attention"] <= 1.0
-        assert 0.0 < run["loss_gap"] < 1e-5
-
-
-def test_demo_goes_to_the_max_margin_solution_of_its_own_exponent(report):
-    for i, line in enumerate(report["divergences"]):
-        others = [value for j, value in enumerate(line) if j != i]
-        assert 0 < line[i] < 0.02
-        assert line[i] < 0.6 * min(others)
-
-
-def test_demo_directions_settle(report):
-    for run in report["runs"]:
-        assert 0 < run["late_turn"] < 2e-3
-
-
-def test_demo_weights_are_sparser_for_smaller_exponents(report):
-    shares = [run["small_entries"] for run in report["runs"]]
-    assert shares == sorted(shares, reverse=True)
-    assert shares[0] > shares[-1]
-
-
-def test_demo_norm_follows_the_growth_law(report):
-    """Never above (lr * steps)^(1 / (p - 1)), and near it once the direction has settled."""
-    for run in report["runs"]:
-        ideal = (report["lr"] * run["steps"]) ** (1 / (run["p"] - 1))
-        assert 0.9 * ideal < run["norm"] <= ideal * (1 + 1e-9)
-
-
-def test_demo_is_deterministic(short, capsys):
-    outputs = []
-    for _ in range(2):
-        main(["demo", "--quiet"])
-        outputs.append(capsys.readouterr().out)
-    assert outputs[0] == outputs[1]
-
-
-def test_seed_chooses_the_problem(short, capsys):
-    main(["demo", "--quiet"])
-    first = capsys.readouterr().out
-    main(["demo", "--quiet", "--seed", "2"])
-    assert capsys.readouterr().out != first
-
-
-def test_table_has_one_aligned_line_per_exponent(short, capsys):
-    assert main(["demo", "--quiet"]) == 0
+def test_demo_prints_every_verdict_and_the_page(folder, capsys):
+    assert main(["demo", "--out", str(folder)]) == 0
     captured = capsys.readouterr()
-    table, divergences = captured.out.rstrip().split("\n\n")
-    assert len({len(line) for line in table.splitlines()}) == 1
-    assert [float(line.split()[0]) for line in table.splitlines()[1:]] == EXPONENTS
-    assert [float(line.split()[0]) for line in divergences.splitlines()[2:]] == EXPONENTS
+    page = folder / "report.html"
+    assert all(claim.id in captured.out for claim in CLAIMS)
+    assert f"The page with all figures: {page.resolve()}" in captured.out
+    assert page.stat().st_size < 6_000_000
+    assert captured.err == ""
 
 
-def test_explanations_come_unless_quiet(short, capsys):
-    main(["demo"])
-    out = capsys.readouterr().out
-    assert out.startswith("One attention layer, 6 sequences of 8 tokens in dimension 10 (seed 1)")
-    assert "late turn    divergence" in out
+def test_demo_as_json_is_the_document_with_the_page(folder, capsys):
+    assert main(["demo", "--out", str(folder), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [row["id"] for row in report["claims"]] == [claim.id for claim in CLAIMS]
+    assert report["page"] == str(folder / "report.html")
 
 
-@pytest.mark.parametrize(
-    ("argv", "terminal", "talks"),
-    [(["demo"], True, True), (["demo", "--quiet"], True, False), (["demo"], False, False)],
-)
-def test_progress_is_shown_only_on_a_terminal(argv, terminal, talks, short, capsys, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    main(argv)
-    assert ("step 0 of 20" in capsys.readouterr().err) is talks
+def test_nothing_but_real_data_is_left_open_and_nothing_fails(folder, capsys):
+    assert main(["demo", "--out", str(folder), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["claims"]
+    assert all("needs" in row["note"] for row in rows if row["verdict"] == "not run")
+    assert not [
+        row["id"] for row in rows if row["verdict"] == "not reproduced" and row["should_hold"]
+    ]
+
+
+def test_quiet_leaves_the_table_and_the_page(folder, capsys):
+    assert main(["demo", "--out", str(folder), "--quiet"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Paper A"
+    assert lines[-1].startswith("The page with all figures")
+
+
+def test_an_unwritable_folder_is_found_before_the_work(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["demo", "--out", str(tmp_path / "file")]) == 2
+    assert "cannot be written" in capsys.readouterr().err

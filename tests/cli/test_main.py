@@ -11,6 +11,9 @@ import pytest
 from mirrormargin.cli import main
 
 HEAVY = ("torch", "numba", "numpy", "scipy")
+COMMANDS = [
+    "demo", "train", "solve", "flow", "path", "reproduce", "report", "doctor", "completion",
+]  # fmt: skip
 
 
 def run_python(code, **options):
@@ -18,7 +21,23 @@ def run_python(code, **options):
     return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["--version"], ["demo", "--help"], ["nonsense"], []])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--help"],
+        ["--version"],
+        ["demo", "--help"],
+        ["train", "--help"],
+        ["reproduce", "--help"],
+        ["report", "--help"],
+        ["completion", "bash"],
+        ["flow", "lab/nowhere"],
+        ["train", "imdb/small"],
+        ["train", "lab/unit_sphere", "--p", "1"],
+        ["nonsense"],
+        [],
+    ],
+)
 def test_command_line_starts_without_heavy_imports(argv):
     result = run_python(
         "import sys; from mirrormargin.cli import main\n"
@@ -37,9 +56,9 @@ def test_bare_import_is_light_and_silent():
 
 def test_help_lists_the_commands(capsys):
     assert main(["--help"]) == 0
-    out = capsys.readouterr().out
-    assert "demo" in out
-    assert "doctor" in out
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    listed = [line[0] for line in lines if line and line[0] in COMMANDS]
+    assert listed == COMMANDS
 
 
 def test_no_command_shows_the_help(capsys):
@@ -63,9 +82,9 @@ def test_installed_script_runs_main():
     ("argv", "message"),
     [
         (["nonsense"], "invalid choice: 'nonsense'"),
-        (["demo", "--seed", "one"], "argument --seed: invalid int value: 'one'"),
+        (["demo", "--seed", "one"], "argument --seed: "),
         (["demo", "--sed", "1"], "unrecognized arguments: --sed"),
-        (["demo", "--seed", "-1"], "seed is -1: give an integer between 0 and"),
+        (["demo", "--seed", "-1"], "is -1: give an integer"),
     ],
 )
 def test_a_users_mistake_is_one_line_and_exit_code_2(argv, message, capsys):
@@ -81,15 +100,14 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(argv, message, capsys):
     ("argv", "unbuffered", "code"),
     [
         (["--help"], "", 141),
-        (["demo"], "", 141),
-        (["demo"], "1", 141),
+        (["reproduce"], "", 141),
+        (["reproduce"], "1", 141),
         (["--help"], "1", 0),  # argparse itself drops what it cannot write
     ],
 )
 def test_a_closed_pipe_ends_the_command_without_a_traceback(argv, unbuffered, code):
     program = (
-        "import sys; from mirrormargin.cli import demo, main\n"
-        f"demo.NUM_STEPS = {{2.0: 10}}; sys.stdin.read(); sys.exit(main({argv!r}))"
+        f"import sys; from mirrormargin.cli import main\nsys.stdin.read(); sys.exit(main({argv!r}))"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program],

@@ -13,7 +13,17 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from mirrormargin import __version__
-from mirrormargin.cli import demo, doctor, solve
+from mirrormargin.cli import (
+    completion,
+    demo,
+    doctor,
+    flow,
+    path,
+    report,
+    reproduce,
+    solve,
+    train,
+)
 from mirrormargin.errors import MirrorMarginError
 
 __all__ = ["main"]
@@ -69,6 +79,6 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mirrormargin {__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
-    for module in (demo, solve, doctor):
+    for module in (demo, train, solve, flow, path, reproduce, report, doctor, completion):
         module.add_parser(commands)
     return parser

@@ -10,15 +10,13 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from mirrormargin import __version__
+from mirrormargin.environment import list_versions
 
 __all__ = ["add_parser", "run"]
 
-PACKAGES = ("numpy", "scipy", "numba", "torch")
 CPU_FEATURES = ("avx2", "fma", "avx512f")
 # Name that pip knows, name that Python imports.
 EXTRAS = {
@@ -48,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     checks = {name: _judge(check) for name, check in CHECKS.items()}
     healthy = all(check["ok"] for check in checks.values())
     report = {
-        "versions": _list_versions(),
+        "versions": list_versions(),
         "machine": machine,
         "extras": {
             name: importlib.util.find_spec(module) is not None for name, module in EXTRAS.items()
@@ -61,16 +59,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print_report(report)
     return 0 if healthy else 1
-
-
-def _list_versions() -> dict[str, str]:
-    versions = {"mirrormargin": __version__, "python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "missing"
-    return versions
 
 
 def _describe_machine() -> dict[str, Any]:

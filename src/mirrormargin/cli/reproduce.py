@@ -1,0 +1,174 @@
+"""``mirrormargin reproduce``: run what a claim of the papers says, and judge it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from mirrormargin.cli.options import add_report, describe, read_count, read_positive
+from mirrormargin.cli.progress import Progress
+
+__all__ = ["add_parser", "add_place", "judge", "print_verdicts", "run", "run_claims"]
+
+FAILED = 1
+FOLDER = Path("mirrormargin-claims")
+
+MORE = """\
+profiles:
+  quick   everything that needs no data set, about a minute on two cores
+  full    all seeds and sizes, some minutes
+  paper   as full; trainings on real data at their published sizes
+
+The folder keeps the evidence of each experiment: a command that was stopped, even killed, goes on
+where it was, and the same seed gives the same claims.json apart from time and machine.
+"""
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "reproduce",
+        help="run claims of the papers and judge them",
+        description="Run what claims of the papers say, and judge each from the numbers. Without a"
+        " name, list all claims.",
+        **describe(
+            [
+                ("reproduce", "list the claims"),
+                ("reproduce A.thm.rate", "one claim: the rates of paper A over 300 decades"),
+                ("reproduce A B --profile full --out full", "both papers with all seeds"),
+                ("reproduce all && mirrormargin report mirrormargin-claims", "all, then a page"),
+            ],
+            failed="a claim that should hold does not",
+            more=MORE,
+        ),
+    )
+    parser.add_argument(
+        "claims",
+        nargs="*",
+        metavar="CLAIM",
+        help="all, a paper such as A, the beginning of a name such as A.thm, or a name",
+    )
+    parser.add_argument(
+        "--profile",
+        choices=("quick", "full", "paper"),
+        default="quick",
+        help="how many seeds and steps, see below (default: quick)",
+    )
+    add_place(parser, FOLDER)
+    add_report(parser)
+    parser.set_defaults(run=run)
+
+
+def add_place(parser: argparse.ArgumentParser, folder: Path) -> None:
+    """The options of all commands that run claims."""
+    parser.add_argument(
+        "--seed",
+        type=read_count,
+        default=0,
+        metavar="SEED",
+        help="other problems and starts; 0 has the published ones (default: 0)",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=folder, metavar="FOLDER", help=f"(default: {folder})"
+    )
+    parser.add_argument(
+        "--workers", type=read_positive, metavar="N", help="processes to use (default: all cores)"
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="run again what the folder holds already"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List, or run and judge."""
+    if not arguments.claims:
+        _print_list(arguments.json)
+        return 0
+    document = run_claims(arguments.claims, arguments.profile, arguments)
+    if arguments.json:
+        from mirrormargin.cli.tables import print_json
+
+        print_json(document)
+    else:
+        print_verdicts(document)
+        if not arguments.quiet:
+            print(f"\nwrote {arguments.out / 'claims.json'}; for a page with figures:")
+            print(f"  mirrormargin report {arguments.out}")
+    return judge(document)
+
+
+def run_claims(names: list[str], profile: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Run claims with a line of progress; what an interrupt leaves is used by the next call."""
+    from mirrormargin.claims import find_claims, reproduce
+    from mirrormargin.cli.destination import check_writable
+    from mirrormargin.geometry.sharing import count_cores
+
+    claims = find_claims(names)
+    check_writable(arguments.out / "claims.json")
+    with Progress(1, "reproduce", arguments.quiet) as progress:
+
+        def show(done: int, total: int, text: str) -> None:
+            progress.total = total
+            progress.update(done, text)
+
+        try:
+            return reproduce(
+                claims,
+                arguments.out,
+                profile=profile,
+                seed=arguments.seed,
+                workers=arguments.workers or count_cores(),
+                fresh=arguments.fresh,
+                progress=show,
+            )
+        except KeyboardInterrupt:
+            progress.close()
+            print(
+                f"mirrormargin: {arguments.out} keeps what is done; the same command goes on",
+                file=sys.stderr,
+            )
+            raise
+
+
+def print_verdicts(document: dict[str, Any]) -> None:
+    from mirrormargin.report import format_verdicts
+
+    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    print(format_verdicts(document, shutil.get_terminal_size().columns, color))
+
+
+def judge(document: dict[str, Any]) -> int:
+    """The exit code: 1 if a claim that should hold does not."""
+    failed = [
+        claim["id"]
+        for claim in document["claims"]
+        if claim["should_hold"] and claim["verdict"] == "not reproduced"
+    ]
+    if failed:
+        print(f"mirrormargin: should hold, but does not: {', '.join(failed)}", file=sys.stderr)
+    return FAILED if failed else 0
+
+
+def _print_list(as_json: bool) -> None:
+    from mirrormargin.claims import CLAIMS, PAPERS
+    from mirrormargin.claims.experiments import EXPERIMENTS
+
+    if as_json:
+        from mirrormargin.cli.tables import print_json
+
+        keys = ("id", "title", "statement", "source", "provenance", "published", "experiment")
+        rows = [{key: str(getattr(claim, key)) for key in keys} for claim in CLAIMS]
+        print_json({"papers": PAPERS, "claims": rows})
+        return
+    width = max(len(claim.id) for claim in CLAIMS)
+    for paper, title in PAPERS.items():
+        print(f"{paper}  {title}")
+        for claim in CLAIMS:
+            if claim.paper == paper:
+                needs = EXPERIMENTS[claim.experiment].needs
+                print(f"  {claim.id:<{width}}  {claim.title}{f' [needs {needs}]' * bool(needs)}")
+        print()
+    print("mirrormargin reproduce NAME runs one, reproduce A a paper's, reproduce all everything.")

@@ -1,0 +1,73 @@
+"""``mirrormargin reproduce``: a list, verdicts, an exit code."""
+
+import json
+
+import pytest
+
+from mirrormargin.claims import CLAIMS, PAPERS
+from mirrormargin.cli import main, reproduce
+
+
+@pytest.fixture(scope="module")
+def folder(find_evidence):
+    find_evidence("identities")
+    return find_evidence.folder
+
+
+def test_without_a_name_it_lists_all_claims(capsys):
+    assert main(["reproduce"]) == 0
+    out = capsys.readouterr().out
+    assert all(claim.id in out and claim.title in out for claim in CLAIMS)
+    assert all(title in out for title in PAPERS.values())
+    assert "[needs training on IMDB]" in out
+
+
+def test_the_list_as_json(capsys):
+    assert main(["reproduce", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [row["id"] for row in report["claims"]] == [claim.id for claim in CLAIMS]
+    assert {row["provenance"] for row in report["claims"]} == {"seen", "derived", "recalled"}
+
+
+def test_a_claim_is_run_judged_and_written(tmp_path, capsys):
+    assert main(["reproduce", "A.alg", "--out", str(tmp_path), "--workers", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "A.alg.step" in out
+    assert "2 reproduced" in out
+    assert f"mirrormargin report {tmp_path}" in out
+    rows = json.loads((tmp_path / "claims.json").read_text())["claims"]
+    assert [row["verdict"] for row in rows] == ["reproduced", "reproduced"]
+
+
+def test_json_is_what_is_written(folder, capsys):
+    assert main(["reproduce", "A.alg", "--out", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((folder / "claims.json").read_text())
+
+
+def test_a_failed_claim_that_should_hold_is_exit_code_1(capsys):
+    rows = [
+        {"id": "A.x", "should_hold": True, "verdict": "not reproduced"},
+        {"id": "A.y", "should_hold": False, "verdict": "not reproduced"},
+        {"id": "A.z", "should_hold": True, "verdict": "reproduced differently"},
+    ]
+    assert reproduce.judge({"claims": rows}) == 1
+    assert capsys.readouterr().err == "mirrormargin: should hold, but does not: A.x\n"
+    assert reproduce.judge({"claims": rows[1:]}) == 0
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["A.nothing"], "there is no claim 'A.nothing'"),
+        (["A.alg", "--profile", "slow"], "invalid choice: 'slow'"),
+        (["A.alg", "--seed", "-1"], "give an integer >= 0"),
+        (["A.alg", "--seed", "99999999999"], "seed is 99999999999"),
+        (["A.alg", "--workers", "0"], "give an integer >= 1"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(argv, message, tmp_path, capsys):
+    assert main(["reproduce", *argv, "--out", str(tmp_path / "out")]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
