@@ -69,7 +69,7 @@ SPOILT = [
     ("C2.fig.multi-token", "cosine_eq", lambda a: a - 0.5, BAD),
     ("C2.fig.multi-token", "cosine_one", lambda a: a - 0.2, DIFFERENT),
     ("C3.thm.linear", "cross", lambda a: a[:, ::-1], BAD),
-    ("C3.thm.linear", "margin", lambda a: 0.9 * a, BAD),
+    ("C3.thm.linear", "margin", lambda a: 0.8 * a, BAD),
     ("C3.thm.rate", "divergence", lambda a: a**0.01, BAD),
     ("C3.parallel", "differing", lambda a: a + 1, BAD),
     ("C3.parallel", "moved", lambda a: 0 * a, BAD),
