@@ -1,5 +1,8 @@
 """Compiled functions on disk: never stale, and never needed."""
 
+import subprocess
+import sys
+
 import pytest
 from numba.core import config, types
 
@@ -14,6 +17,12 @@ from numba import njit
 def shift(x):
     return x + {shift}
 """
+# Many statements, so that compiling takes longer than two processes start apart.
+SLOW_CALLER = (
+    "def make(version):\n    def work(x):\n        _ = version\n"
+    + "        x = x * x + 1.0 if x > 0 else x - 2.0\n" * 60
+    + "        return x\n    return work\n"
+)
 CALLER = """
 def make(version):
     def work(x):
@@ -107,3 +116,33 @@ def test_a_routine_is_compiled_once():
     assert routine.load() is routine.load()
     assert routine.load()(3.0) == 9.0
     assert len(made) == 1
+
+
+TWIN = """
+import sys, time
+from numba.core import config, types
+sys.path.insert(0, sys.argv[1])
+config.CACHE_DIR = sys.argv[2]
+import caller
+from mirrormargin.geometry.routine import Routine
+routine = Routine(caller.make, types.float64(types.float64), [caller.__file__])
+print("ready", flush=True)
+sys.stdin.read(1)
+print(sum(routine.load().stats.cache_hits.values()))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files are locked elsewhere only")
+def test_of_two_processes_one_compiles_and_the_other_waits(tmp_path):
+    (tmp_path / "caller.py").write_text("def shift(x):\n    return x\n" + SLOW_CALLER)
+    command = [sys.executable, "-c", TWIN, str(tmp_path), str(tmp_path / "cache")]
+    twins = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for twin in twins:
+        assert twin.stdout.readline() == "ready\n"
+    for twin in twins:
+        twin.stdin.write("!")
+        twin.stdin.flush()
+    assert sorted(twin.communicate()[0].strip() for twin in twins) == ["0", "1"]

@@ -247,6 +247,7 @@ CLAIMS: tuple[Claim, ...] = (
         published="1 - cos → 0",
         experiment="cones",
         examine=examine_local,
+        figures=("cones",),
     ),
     Claim(
         id="C1.thm.joint-path",
@@ -293,7 +294,7 @@ CLAIMS: tuple[Claim, ...] = (
         published="0.9: all at the optimal token; 0: some at the local one",
         experiment="prompts",
         examine=examine_single,
-        figures=("planar",),
+        figures=("prompts",),
     ),
     Claim(
         id="C1.fig.multi",
@@ -305,7 +306,7 @@ CLAIMS: tuple[Claim, ...] = (
         published="|prompt| 19.5 and 3.9, attention 1.00 and 0.97 after 200 steps",
         experiment="prompts",
         examine=examine_multi,
-        figures=("planar",),
+        figures=("prompts",),
     ),
     Claim(
         id="C1.fig.joint",
@@ -318,7 +319,7 @@ CLAIMS: tuple[Claim, ...] = (
         published="softmax probability about 1 by step 90, logistic one by step 70",
         experiment="joint-prompts",
         examine=examine_joint,
-        figures=("planar",),
+        figures=("joint-prompts",),
     ),
     Claim(
         id="C1.fig.losses",
@@ -330,7 +331,7 @@ CLAIMS: tuple[Claim, ...] = (
         published="heights at C = 10: +1.15 and -3.15",
         experiment="prompt-losses",
         examine=examine_losses,
-        figures=("planar",),
+        figures=("prompt-losses",),
     ),
     Claim(
         id="C1.fig.vit",

@@ -259,7 +259,7 @@ CLAIMS: tuple[Claim, ...] = (
         published="paths run along their own solution; no numbers",
         experiment="planar-matrices",
         examine=examine_planar,
-        figures=("planar",),
+        figures=("planar-matrices",),
     ),
     Claim(
         id="C2.fig.rank",

@@ -17,8 +17,11 @@ The digest of all sources that take part is a closure variable of the function, 
 from __future__ import annotations
 
 import hashlib
+import os
+import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +52,14 @@ class Routine:
         self._function: Any = None
 
     def load(self) -> Callable[..., Any]:
-        """The function: compiled on first use, which takes seconds, or read from the disk."""
+        """The function: compiled on first use, which takes seconds, or read from the disk.
+
+        Where another process compiles it already, this one waits and reads what that one made.
+        """
         with self._lock:
             if self._function is None:
-                self._function = self._compile()
+                with _hold(f"mirrormargin-{self._version:x}.lock"):
+                    self._function = self._compile()
         return self._function
 
     def _compile(self) -> Any:
@@ -63,3 +70,19 @@ class Routine:
         except Exception:
             # No folder to write to, a full disk, a damaged cache file: compile, keep nothing.
             return njit(self._signature, **options)(function)
+
+
+@contextmanager
+def _hold(name: str) -> Iterator[None]:
+    """Keep other processes of this user out, where files can be locked; the system lets go."""
+    try:
+        import fcntl
+
+        file = open(Path(tempfile.gettempdir()) / f"{os.getuid()}-{name}", "w")  # noqa: SIM115
+    except (ImportError, OSError):
+        yield
+        return
+    with file:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -37,32 +37,32 @@ from mirrormargin.claims.experiments import (
 
 __all__ = ["EXPERIMENTS"]
 
-# In the order in which they begin. The first two compile what the others then find compiled: they
-# run side by side.
+# In the order in which they begin. The first compiles the training loop while another process runs
+# those after it, which do without, and compiles what they share.
 _MODULES = (
     directions,
     rates,
     paths,
+    joint_paths,
+    linear_flow,
+    rank,
+    multi_token,
+    linear_steps,
+    identities,
+    shards,
+    cones,
     steps,
     joint_steps,
-    cones,
-    joint_paths,
     factors,
     weights,
     trajectories,
     joint,
-    identities,
     prompts,
     prompt_losses,
     joint_prompts,
     nonlinear_head,
     uniform_starts,
     planar_matrices,
-    rank,
-    multi_token,
-    linear_flow,
-    linear_steps,
-    shards,
     vision_attention,
     deep_networks,
 )

@@ -150,7 +150,7 @@ EXPERIMENT = Experiment(
     title="mirror descent with a constant rate, started near a locally optimal direction",
     profiles={
         "quick": {
-            "num_seeds": 3,
+            "num_seeds": 2,
             "p": [1.75, 2.0, 3.0],
             "lr": 0.1,
             "num_draws": 50,

@@ -39,7 +39,9 @@ def run(settings: Settings, part: Any) -> Arrays:
     name, p = part
     toy = name == "toy"
     problem = mm.synthetic.joint_toy() if toy else mm.synthetic.planar_joint((0.5, 1.5))
-    path = mm.joint_regularization_path(problem, p, raise_on_failure=False)
+    path = mm.joint_regularization_path(
+        problem, p, num_radii=settings["num_radii"], raise_on_failure=False
+    )
     chosen = path.selection[-1]
     plain = mm.solve_attention_svm(problem.tokens, problem.queries, chosen, p, compiled=False)
     names = ("radii", "head_radii", "divergence", "head_divergence", "log_loss", "is_certified")
@@ -57,7 +59,10 @@ def run(settings: Settings, part: Any) -> Arrays:
 EXPERIMENT = Experiment(
     name="joint-paths",
     title="joint regularisation paths of W and v, with and without unsupported sequences",
-    profiles={"quick": {"p": [1.5, 2.0, 3.0]}},
+    profiles={
+        "quick": {"p": [1.5, 2.0, 3.0], "num_radii": 25},
+        "full": {"p": [1.5, 1.75, 2.0, 3.0, 5.0], "num_radii": 40},
+    },
     split=split,
     run=run,
 )
