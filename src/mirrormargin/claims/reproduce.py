@@ -160,7 +160,10 @@ def _collect(
             finish(name)
     if progress is not None:
         progress(done, total, "")
-    run_parts([part for left in missing.values() for part in left], workers, report)
+    waiting = [part for left in missing.values() for part in left]
+    # The first part compiles, and others of its kind would wait for it: they come last.
+    alike = [part for part in waiting[1:] if part.experiment == waiting[0].experiment]
+    run_parts([part for part in waiting if part not in alike] + alike, workers, report)
 
 
 def _is_there(read: Callable[[], object]) -> bool:
