@@ -12,7 +12,7 @@ from mirrormargin.report.verdicts import VERDICTS, count_verdicts, describe_publ
 __all__ = ["format_verdicts"]
 
 MIN_WIDTH = 40
-NARROW = 72  # below it a claim is a card, not a row
+NARROW = 120  # below it a claim is a card, not a row of narrow columns
 GAP = "  "
 
 # Mathematics that a terminal without Unicode has to spell.
@@ -90,14 +90,19 @@ def _lay_out_cards(
     lines = []
     for claim in claims:
         name, mark, paint = _find_verdict(claim, color, unicode)
-        lines += ["", *(paint(line) for line in textwrap.wrap(f"{mark} {name}", width))]
-        details = (
-            f"{claim.get('id', '')}  {claim.get('title', '')}",
-            f"published: {describe_published(claim)}",
-            f"measured: {claim.get('measured') or '-'}",
-        )
-        for text in details:
-            wrap = textwrap.TextWrapper(width, initial_indent="  ", subsequent_indent="    ")
+        label = f"{mark} {name}"
+        heading = _as_written(f"{label}  {claim.get('id', '')}  {claim.get('title', '')}", unicode)
+        first, *more = textwrap.wrap(heading, width, subsequent_indent="  ")
+        lines += [paint(first[: len(label)]) + first[len(label) :], *more]
+        details = {
+            "published": describe_published(claim),
+            "measured": claim.get("measured") or "-",
+        }
+        for key, text in details.items():
+            indent = f"    {key:<9}  "
+            wrap = textwrap.TextWrapper(
+                width, initial_indent=indent, subsequent_indent=" " * len(indent)
+            )
             lines += wrap.wrap(_as_written(text, unicode))
     return lines
 
