@@ -25,6 +25,10 @@ RIGHT_AND_WRONG = {
         checks.mean_near("x", VALUES, 0.5, 0.05),
         checks.mean_near("x", VALUES + 1, 0.5, 0.05),
     ),
+    "mean_covers": (
+        checks.mean_covers("x", VALUES, VALUES.mean() + 0.005, 0.003),
+        checks.mean_covers("x", VALUES, VALUES.mean() + 0.01, 0.003),
+    ),
     "all_at_most": (
         checks.all_at_most("x", VALUES, 0.6),
         checks.all_at_most("x", np.append(VALUES, 0.7), 0.6),

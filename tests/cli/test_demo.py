@@ -30,6 +30,15 @@ def test_demo_as_json_is_the_document_with_the_page(folder, capsys):
     assert report["page"] == str(folder / "report.html")
 
 
+def test_every_figure_that_a_claim_names_is_on_the_page(folder, capsys):
+    assert main(["demo", "--out", str(folder), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["claims"]
+    page = (folder / "report.html").read_text()
+    named = {name for row in rows if row["verdict"] != "not run" for name in row["figures"]}
+    assert len(named) > 15
+    assert not [name for name in named if f'id="fig-{name}"' not in page]
+
+
 def test_nothing_but_real_data_is_left_open_and_nothing_fails(folder, capsys):
     assert main(["demo", "--out", str(folder), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["claims"]

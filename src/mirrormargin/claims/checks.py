@@ -2,6 +2,7 @@ r"""The kinds of checks: each turns measured values into a :class:`Check` that c
 
     mean_at_most      mean over seeds <= bound               all_at_most    every value <= bound
     mean_near         |mean - published| <= tol              all_at_least   every value >= bound
+    mean_covers       the interval of the mean reaches a published number
     mean_at_least     mean over seeds >= bound               all_equal      every value = expected
     share_at_least    count / total >= bound                 smaller        mean of b - a > 0
     rate_at_least     a fitted exponent is at least the claimed one
@@ -26,6 +27,7 @@ __all__ = [
     "find_interval",
     "mean_at_least",
     "mean_at_most",
+    "mean_covers",
     "mean_near",
     "rate_at_least",
     "rate_decays",
@@ -55,6 +57,16 @@ def mean_near(
     mean, low, high = find_interval(values)
     near = bool(abs(mean - published) <= tol)
     return Check(name, kind, f"{published:g} ± {tol:g}", mean, low, high, near)
+
+
+def mean_covers(
+    name: str, values: ArrayLike, published: float, tol: float, kind: str = NUMBER
+) -> Check:
+    """The interval of the mean comes as near to a published number as that one is known."""
+    mean, low, high = find_interval(values)
+    low, high = (mean, mean) if low is None or high is None else (low, high)
+    covers = bool(low - tol <= published <= high + tol)
+    return Check(name, kind, f"{published:g} ± {tol:.2g} in the interval", mean, low, high, covers)
 
 
 def all_at_most(name: str, values: ArrayLike, bound: float, kind: str = STATEMENT) -> Check:

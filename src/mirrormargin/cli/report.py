@@ -19,6 +19,7 @@ __all__ = ["add_parser", "run"]
 EXAMPLES = (
     ("report out", "a page about the claims in out, as report.html"),
     ("report out --out page.html --figures figures", "the same, and every figure as files"),
+    ("report out --out verdicts.md", "the verdicts as Markdown tables"),
     ("report runs/sphere runs/flow --title 'Two runs'", "a page about run folders"),
 )
 NOTES = """\
@@ -43,7 +44,7 @@ def add_parser(commands: Any) -> None:
         type=Path,
         default=Path("report.html"),
         metavar="FILE",
-        help="the page (default: report.html)",
+        help="the page, or verdicts as .md (default: report.html)",
     )
     group.add_argument(
         "--figures", type=Path, metavar="FOLDER", help="also write every figure and its numbers"
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.quiet:
         print(page)
     else:
-        print(f"wrote {page} ({page.stat().st_size / 1e6:.1f} MB): open it in any browser")
+        print(f"wrote {page} ({page.stat().st_size / 1000:,.0f} kB)")
         if figures is not None:
             print(f"wrote the figures to {figures}")
     return 0

@@ -28,7 +28,7 @@ def write_report(
 
     Args:
         sources: Folders written by reproduce, train, flow or path; folders of such folders too.
-        out: The HTML file.
+        out: The HTML file; or one ending in .md, for the verdicts as Markdown tables.
         figures_dir: Folder for each figure as SVG, PDF, PNG, CSV and JSON; None for no files.
         title: Heading of the page.
         command: What made it, shown at the end.
@@ -41,6 +41,7 @@ def write_report(
             or plotly or matplotlib are missing.
     """
     from mirrormargin.report.contents import arrange_contents
+    from mirrormargin.report.markdown import write_markdown
     from mirrormargin.report.page import write_page
     from mirrormargin.report.sources import read_sources
     from mirrormargin.report.static import write_static
@@ -53,7 +54,8 @@ def write_report(
     if not contents.claims and not contents.figures:
         raise ReportError("the folders hold neither claims nor figures: there is nothing to show")
     try:
-        write_page(contents, out, title, command)
+        write = write_markdown if out.suffix == ".md" else write_page
+        write(contents, out, title, command)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             for figure in contents.figures:

@@ -55,7 +55,7 @@ def format_verdicts(
     counts = ", ".join(f"{count} {name}" for name, count in count_verdicts(claims).items() if count)
     lines += [
         "",
-        *textwrap.wrap(f"{len(claims)} claims: {counts}" if counts else "no claims", width),
+        *textwrap.wrap(f"{_count(claims)}: {counts}" if counts else "no claims", width),
     ]
     text = "\n".join(line.rstrip() for line in lines)
     return text if unicode else _spell(text)
@@ -82,6 +82,10 @@ def _lay_out_rows(
         wrapped = _wrap_row([_as_written(cell, unicode) for cell in cells], widths)
         lines += [paint(line[:verdict]) + line[verdict:] for line in wrapped]
     return lines
+
+
+def _count(claims: Sequence[dict[str, Any]]) -> str:
+    return "1 claim" if len(claims) == 1 else f"{len(claims)} claims"
 
 
 def _lay_out_cards(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from mirrormargin.report.figure import Axis, Figure, HeatFrames, Panel, Series
+from mirrormargin.report.figure import Axis, Figure, Panel, Series
 from mirrormargin.report.figures.spread import find_median, name_exponent
 from mirrormargin.report.sources import Evidence
 
 __all__ = ["build_cones"]
+
+
+GRID = np.geomspace(0.3, 3.0, 120)
 
 
 def build_cones(evidence: Evidence) -> Figure | None:
@@ -16,33 +19,44 @@ def build_cones(evidence: Evidence) -> Figure | None:
         return None
     _, arrays = evidence["cones"]
     p, mu, radius = (arrays[name] for name in ("p", "mu", "radius"))
-    lines, maps = [], []
+    flows, slopes = [], []
     for one in np.unique(p):
-        flows, group = p == one, name_exponent(one)
-        spread = find_median(arrays["divergence"][flows])
-        lines.append(Series(group, arrays["log10_k"][flows][0], *spread, group=group))
-        heat = HeatFrames(
-            arrays["descends"][flows].mean(axis=0)[None],
-            ("all seeds",),
-            tuple(f"{width:g}" for width in mu),
-            tuple(f"{size:g}" for size in radius),
-            quantity="share that descends",
-        )
-        title = f"descends, {group}"
-        maps.append(Panel(title, Axis("lead in logits"), Axis("width μ of the cone"), heat=heat))
+        chosen, group = p == one, name_exponent(one)
+        curves = [_rescale(arrays, row) for row in np.flatnonzero(chosen).tolist()]
+        flows.append(Series(group, GRID, *find_median(np.array(curves)), group=group))
+        share = arrays["descends"][chosen].mean(axis=0)
+        slopes += [
+            Series(f"{group}, lead {radius[k]:g}", mu, share[:, k], style=style, group=group)
+            for k, style in ((0, "dashed"), (-1, "line"))
+        ]
     stays = arrays["stays"]
     return Figure(
         "cones",
         "Cones around locally optimal directions",
-        "First: divergence D of descent started in a cone of width 0.01, median over problems with"
-        f" the least and the largest; {int(stays.sum())} of {stays.size} end at the selection of"
-        " their cone. Then: share of random W on the rim of a cone at which the loss falls towards"
-        " the max-margin solution.",
+        f"Left: divergence D of {stays.size} flows that start in a cone, over its largest value,"
+        " against log k over the lead in logits at the start; median with the least and the"
+        f" largest. {int(stays.sum())} end at the selection of their cone. Right: share of random W"
+        " on the rim of a cone at which the loss falls towards the max-margin solution.",
         (
             Panel(
-                "from a start in the cone", Axis("log₁₀ k", "log"), Axis("D", "log"), tuple(lines)
+                "from a start in the cone",
+                Axis("log k / lead at the start", "log"),
+                Axis("D / largest D", "log"),
+                tuple(flows),
             ),
-            *maps,
+            Panel(
+                "slope towards W_mm",
+                Axis("width μ of the cone", "log"),
+                Axis("share that descends"),
+                tuple(slopes),
+            ),
         ),
         columns=2,
     )
+
+
+def _rescale(arrays: dict[str, np.ndarray], row: int) -> np.ndarray:
+    """Flows of different lengths on one axis: each outgrows its start when log k is its lead."""
+    D = arrays["divergence"][row]
+    x = np.log(10) * arrays["log10_k"][row] / arrays["start_radius"][row]
+    return np.interp(GRID, x, D / np.nanmax(D))
