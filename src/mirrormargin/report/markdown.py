@@ -1,0 +1,55 @@
+"""The verdicts as Markdown tables, one for each paper: for a README or a pull request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mirrormargin.errors import ReportError
+from mirrormargin.report.contents import Contents
+from mirrormargin.report.verdicts import VERDICTS, count_verdicts, describe_published
+from mirrormargin.runs import write_atomically
+
+__all__ = ["format_markdown", "write_markdown"]
+
+
+def write_markdown(contents: Contents, out: Path, title: str | None, command: str | None) -> None:
+    """Write the tables.
+
+    Raises:
+        ReportError: If there are no claims, for runs have no verdicts.
+    """
+    if not contents.claims:
+        raise ReportError(f"{out.name} would hold verdicts, but there are no claims: give .html")
+    text = format_markdown(contents, title or "Verdicts", command)
+    write_atomically(out, lambda file: file.write(text.encode()))
+
+
+def format_markdown(contents: Contents, title: str, command: str | None) -> str:
+    """Counts, then a table for each paper with published and measured numbers."""
+    counts = count_verdicts(contents.claims)
+    summary = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    lines = [f"# {title}", "", f"{len(contents.claims)} claims: {summary}.", ""]
+    if command is not None:
+        lines += [f"Made by `{command}`.", ""]
+    for paper in dict.fromkeys(str(claim["paper"]) for claim in contents.claims):
+        lines += [f"## Paper {paper}", "", "| claim | published | measured | verdict |"]
+        lines.append("|---|---|---|---|")
+        for claim in contents.claims:
+            if str(claim["paper"]) != paper:
+                continue
+            name = str(claim["verdict"])
+            verdict = f"{VERDICTS[name].symbol} {name}" if name in VERDICTS else name
+            if name != "reproduced" and claim.get("note"):
+                verdict += f": {claim['note']}"
+            heading = f"`{claim['id']}` {claim['title']}"
+            cells = (heading, describe_published(claim), claim.get("measured") or "-", verdict)
+            lines.append("| " + " | ".join(map(_escape, cells)) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _escape(text: str) -> str:
+    """A bar would end the cell, an angle bracket or asterisk is markup."""
+    for mark in ("\\", "|", "<", "*", "_"):
+        text = text.replace(mark, f"\\{mark}")
+    return " ".join(text.split())
