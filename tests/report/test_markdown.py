@@ -19,7 +19,7 @@ def test_every_claim_is_a_row_of_four_cells(claims_folder, tmp_path):
     out = write_report([claims_folder], tmp_path / "verdicts.md", command="mirrormargin report x")
     rows = find_rows(out.read_text())
     assert len(rows) == len(make_claims()["claims"])
-    assert {len(re.split(r"(?<!\)\|", row)) for row in rows} == {6}
+    assert {len(re.split(r"(?<!\\)\|", row)) for row in rows} == {6}
     assert "`mirrormargin report x`" in out.read_text()
 
 
