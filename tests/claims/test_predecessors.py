@@ -9,7 +9,7 @@ from mirrormargin.claims.experiments import EXPERIMENTS
 from mirrormargin.claims.predecessors import CLAIMS
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
-DIFFERENTLY = {"C2.fig.rank"}
+DIFFERENTLY = {"C2.fig.rank", "C2.fig.multi-token"}
 GOOD, DIFFERENT, BAD = "reproduced", "reproduced differently", "not reproduced"
 
 # Records that somebody could store: of a ViT, and of deep networks.
