@@ -44,6 +44,12 @@ def reverse(name):
     return spoil
 
 
+def return_to_start(arrays):
+    """D rises, then falls for long, but not below where it began."""
+    R = arrays["divergence"].shape[1]
+    arrays["divergence"][...] = np.append(1.0, np.geomspace(100.0, 1.5, R - 1))
+
+
 def rise(name):
     def spoil(arrays):
         arrays[name] = 0.01 / arrays[name]
@@ -60,7 +66,7 @@ def scale(name, factor):
 
 # For each claim, what makes its evidence wrong, and the verdict that this must have.
 WRONG = {
-    "A.alg.step": [(set_all("stationarity", 0.1), "not reproduced")],
+    "A.alg.step": [(scale("excess", -1.0), "not reproduced")],
     "A.alg.gd": [
         (set_all("sgd_difference", 1e-6), "not reproduced"),
         (set_all("cosine_difference", 1e-6), "not reproduced"),
@@ -79,6 +85,7 @@ WRONG = {
         (set_all("stays", False), "not reproduced"),
         (reverse("divergence"), "not reproduced"),
         (set_all("divergence", 0.1), "not reproduced"),
+        (return_to_start, "not reproduced"),
     ],
     "A.thm.local": [
         (set_all("kind", "unsettled"), "not reproduced"),
@@ -148,6 +155,9 @@ WRONG = {
     "B.fig.fixed": [
         (swap("divergence", 0, 3, axis=1), "not reproduced"),
         (set_last("divergence", 0.1), "not reproduced"),
+        (scale("norm", np.array([0.01, 1, 1, 1, 1, 1, 1, 1])[:, None]), "not reproduced"),
+        (swap("log_loss_gap", 0, 6, axis=1), "not reproduced"),
+        (scale("divergence", np.array([1, 1e3, 1e3, 1, 1, 1, 1, 1])[:, None]), "not reproduced"),
     ],
     "B.thm.joint-loss": [
         (lambda arrays: arrays.update(log_loss=-np.sqrt(-arrays["log_loss"])), "not reproduced"),
@@ -217,8 +227,10 @@ RECORDS = {
         "layers": np.array([3, 4, 6]),
         "best_test": ACCURACY,
         "selected_test": ACCURACY - 0.5,
-        "epochs": np.full((3, 3, 3), 80),
+        "epochs": np.array([[72, 87, 65], [80, 88, 54], [162, 135, 132]])[:, :, None]
+        + np.arange(3),
     },
+    "cone-paths": {"divergence": np.geomspace(0.1, 1e-6, 20) * np.ones((3, 1))},
     "imdb-weights": {
         "p": np.array([1.1, 2.0]),
         "above": np.array([[18206, 13964, 7643], [27224, 14654, 10127]]),
@@ -239,6 +251,8 @@ RECORDS = {
 }
 SPOILED = {
     "A.tab.imdb": swap("selected_test", 0, 1, axis=0),
+    "A.tab.imdb-epochs": swap("epochs", 0, 2, axis=0),
+    "A.thm.local-path": set_last("divergence", 0.1),
     "A.fig.imdb-weights": swap("above", 0, 1, axis=0),
     "A.tab.attention": swap("score", 0, 1, axis=0),
     "A.fig.vit": lambda arrays: arrays["accuracy"].__setitem__(1, 70.0),

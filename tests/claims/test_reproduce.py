@@ -14,8 +14,9 @@ import pytest
 from mirrormargin.claims import find_claims, reproduce, workers
 from mirrormargin.claims.reproduce import DOCUMENT
 from mirrormargin.errors import ClaimError, MirrorMarginError, RunError
+from mirrormargin.runs import hold_lock
 
-FAST = ["A.alg", "A.thm.path"]  # two experiments of one and of nine parts
+FAST = ["A.alg", "A.thm.path"]  # two experiments, of one part and of nine
 
 
 def strip(document):
@@ -171,37 +172,48 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 def test_killed_at_random_moments_it_resumes_to_the_same_document(finished, tmp_path):
     _, document = finished
-    began = time.monotonic()
-    assert start(tmp_path / "whole").wait() == 0
-    duration = time.monotonic() - began
     moments = random.Random(5)
-    killed = with_parts = number = 0
-    while killed < 10:
-        out = tmp_path / str(number)
-        process = start(out)
-        try:
-            process.wait(moments.uniform(0.0, duration))
-        except subprocess.TimeoutExpired:
-            children = find_children(process.pid)
-            process.kill()
-            process.communicate()
-            wait_for_end(children)
-            killed += 1
-            with_parts += bool(list(out.glob("evidence/*/parts/*/run.json")))
-        else:
-            assert strip(json.loads((out / DOCUMENT).read_text())) == strip(document)
-            number += 1
-    assert start(out).wait() == 0
-    assert strip(json.loads((out / DOCUMENT).read_text())) == strip(document)
+    with_parts = 0
+    for _ in range(10):
+        process = start(tmp_path)
+        # From the import to well after the end, were it not for the kills before.
+        time.sleep(moments.uniform(0.0, 8.0))
+        children = find_children(process.pid)
+        process.kill()
+        process.communicate()
+        wait_for_end(children)
+        with_parts += bool(list(tmp_path.glob("evidence/*/parts/*/run.json")))
+    last = start(tmp_path)
+    text = last.communicate()[0].decode()
+    assert last.returncode == 0, text
+    assert strip(json.loads((tmp_path / DOCUMENT).read_text())) == strip(document)
+    assert not list(tmp_path.glob("evidence/*/parts"))
     assert with_parts, "no kill came while some parts were done and others not"
 
 
 def wait_for_end(processes):
-    """Workers notice at their next part that nobody is there to take it."""
-    deadline = time.monotonic() + 60
+    """Workers watch their parent: in the middle of a part they end with it."""
+    deadline = time.monotonic() + 10
     while any(map(is_alive, processes)):
         assert time.monotonic() < deadline, "workers outlive a killed parent"
-        time.sleep(0.05)
+        time.sleep(0.02)
+
+
+def test_two_commands_do_not_write_to_one_folder(tmp_path):
+    with (
+        hold_lock(tmp_path / ".lock", wait=False),
+        pytest.raises(RunError, match="another command"),
+    ):
+        reproduce(find_claims(["A.tab.imdb"]), tmp_path)
+
+
+def test_parts_that_a_kill_left_beside_whole_evidence_are_removed(tmp_path):
+    claims = find_claims(["A.alg"])
+    row = reproduce(claims, tmp_path)["claims"][0]
+    left = tmp_path / row["evidence"] / "parts" / "0"
+    left.mkdir(parents=True)
+    reproduce(claims, tmp_path)
+    assert not left.exists()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")

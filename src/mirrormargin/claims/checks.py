@@ -6,7 +6,7 @@ r"""The kinds of checks: each turns measured values into a :class:`Check` that c
     mean_at_least     mean over seeds >= bound               all_equal      every value = expected
     share_at_least    count / total >= bound                 smaller        mean of b - a > 0
     rate_at_least     a fitted exponent is at least the claimed one
-    rate_decays       a fitted exponent is surely positive, and may be the claimed one
+    rate_decays       a fitted exponent is surely positive
 
 Intervals are of 95%: Student's for means over seeds, Wilson's for shares.
 """
@@ -89,7 +89,7 @@ def all_equal(name: str, values: Any, expected: Any, kind: str = STATEMENT) -> C
 
 def share_at_least(name: str, holds: ArrayLike, bound: float = 1.0, kind: str = STATEMENT) -> Check:
     """A share of runs has a property; ``holds`` says which of them do."""
-    flags = np.asarray(holds, dtype=bool).ravel()
+    flags = (np.asarray(holds) == 1).ravel()  # nan is no success
     if flags.size == 0:
         raise ValueError(f"there are no runs for {name!r}")
     from mirrormargin.dynamics.basins import find_share
@@ -113,19 +113,10 @@ def rate_at_least(name: str, fit: Any, kind: str = STATEMENT) -> Check:
 
 
 def rate_decays(name: str, fit: Any, kind: str = STATEMENT) -> Check:
-    """A fitted decay is surely one; if an exponent is claimed, the interval does not exclude it."""
-    low, high = fit.interval
-    claimed = 0.0 if fit.claimed is None else fit.claimed
-    expected = "above 0" if fit.claimed is None else f"above 0, {claimed:.3g} not excluded"
-    return Check(
-        name,
-        kind,
-        expected,
-        float(fit.exponent),
-        float(low) if np.isfinite(low) else None,
-        float(high) if np.isfinite(high) else None,
-        bool(low > 0 and high >= claimed),
-    )
+    """A fitted decay is surely one: the interval of its exponent lies above zero."""
+    low, high = (float(end) if np.isfinite(end) else None for end in fit.interval)
+    holds = low is not None and low > 0
+    return Check(name, kind, "above 0", float(fit.exponent), low, high, holds)
 
 
 def find_interval(values: ArrayLike) -> tuple[float, float | None, float | None]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin import __version__
 from mirrormargin.errors import RunError
 from mirrormargin.runs import read_run, write_run
 
 __all__ = ["Evidence", "find_digest", "find_record", "read_evidence", "write_evidence"]
 
 KIND = "evidence"
+ROOMS = ("geometry", "optim", "attention", "svm", "dynamics", "claims/experiments")
 RUN_NOW, STORED = "run now", "stored record"
 RECORD_KEYS = ("experiment", "command", "data_sha256", "versions", "settings", "arrays")
 
@@ -49,13 +50,28 @@ class Evidence:
     seconds: float = 0.0
 
     def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self.arrays:
+            raise RunError(
+                f"the evidence of {self.experiment} lacks the array {name!r}: run it again with"
+                " --fresh, or make the record anew"
+            )
         return self.arrays[name]
 
 
 def find_digest(experiment: str, settings: dict[str, Any]) -> str:
-    """Eight characters that change whenever the numbers may."""
-    text = json.dumps([experiment, settings, __version__], sort_keys=True)
+    """Eight characters that change with the settings and with the code that makes the numbers."""
+    text = json.dumps([experiment, settings, _find_code_digest()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+@cache
+def _find_code_digest() -> str:
+    digest = hashlib.sha256()
+    package = Path(__file__).parents[1]
+    for room in ROOMS:
+        for file in sorted((package / room).rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def write_evidence(folder: Path, evidence: Evidence) -> None:

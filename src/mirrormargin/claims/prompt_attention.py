@@ -57,14 +57,14 @@ def examine_global(evidence: Evidence) -> Finding:
 def examine_local(evidence: Evidence) -> Finding:
     chosen = evidence["p"] == 2
     D = evidence["divergence"][chosen]
-    left = D[:, -1] / np.nanmax(D, axis=1)
+    left = D[:, -1] / D[:, 0]
     falling = np.diff(D[:, 2 * D.shape[1] // 3 :], axis=1) < 0
     num_local = int((evidence["kind"][chosen] == "local").sum())
     return Finding(
         [
             share_at_least("flows that keep their selection", evidence["stays"][chosen]),
             share_at_least("decades of the last third in which 1 - cos falls", falling),
-            all_at_most("1 - cos at the end, as a share of its largest value", left, 0.25),
+            all_at_most("1 - cos at the end, as a share of that at the start", left, 0.25),
         ],
         f"1 - cos falls to {left.max():.0%} or less in {len(D)} flows, {num_local} of them around"
         " a direction that is not the global one",
@@ -97,13 +97,13 @@ def examine_relaxed(evidence: Evidence) -> Finding:
 
 def examine_nonlinear(evidence: Evidence) -> Finding:
     D, gaps = evidence["divergence"], evidence["log_loss_gap"]
-    left = D[:, -1] / D[:, 0]
+    left = D[:, -1].mean() / D[:, 0].mean()
     return Finding(
         [
             all_at_most("f of a mixture over that of the best token", evidence["mixing_gain"], 1.0),
             all_at_most("change of the log loss from circle to circle", np.diff(gaps), 0.0),
             all_at_most("1 - cos at the last radius", D[:, -1], 5e-3),
-            all_at_most("the same, as a share of that at the first radius", left, 0.1),
+            all_at_most("its mean, as a share of that at the first radius", left, 0.1),
         ],
         f"1 - cos ≤ {D[:, -1].max():.1e} at radius {evidence['radii'][-1]:.0f}",
         "Checked for a convex ReLU head and labels +1, by search over all prompts of the plane",
@@ -214,7 +214,7 @@ def _find_shown(evidence: Evidence, name: str, rows: Any) -> Any:
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="C1.thm.path",
-        title="The regularisation path of a prompt goes to the max-margin direction",
+        title="The Euclidean regularisation path goes to the max-margin direction",
         statement="With a fixed head, the minimiser of the loss on a Euclidean ball tends in"
         " direction to the max-margin solution of the optimal tokens as the ball grows.",
         source=SOURCE + "theorem on the regularisation path",
@@ -342,6 +342,7 @@ CLAIMS: tuple[Claim, ...] = (
         provenance=Provenance.SEEN,
         published="sparser; no numbers",
         experiment="vision-attention",
+        should_hold=False,
         examine=examine_vision,
     ),
 )

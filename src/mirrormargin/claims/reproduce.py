@@ -29,7 +29,7 @@ from mirrormargin.claims.experiments import EXPERIMENTS
 from mirrormargin.claims.workers import PART, Part, run_parts
 from mirrormargin.environment import describe_environment
 from mirrormargin.errors import ClaimError, RunError
-from mirrormargin.runs import read_run, write_atomically
+from mirrormargin.runs import hold_lock, read_run, write_atomically
 
 __all__ = ["reproduce"]
 
@@ -65,7 +65,7 @@ def reproduce(
 
     Raises:
         ClaimError: (a ValueError) If an argument is not as above.
-        RunError: If the folder cannot be written.
+        RunError: If the folder cannot be written, another command writes to it, or a worker died.
     """
     if profile not in PROFILES:
         raise ClaimError(f"profile is {profile!r}: give one of {', '.join(PROFILES)}")
@@ -74,6 +74,23 @@ def reproduce(
     if not claims:
         raise ClaimError("there are no claims to reproduce: give at least one")
     out = Path(out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{out} cannot be made: {error.strerror}") from error
+    with hold_lock(out / ".lock", wait=False):
+        return _reproduce(claims, out, profile, seed, workers, fresh, progress)
+
+
+def _reproduce(
+    claims: Sequence[Claim],
+    out: Path,
+    profile: str,
+    seed: int,
+    workers: int,
+    fresh: bool,
+    progress: Progress | None,
+) -> dict[str, Any]:
     needed = {claim.experiment for claim in claims}
     experiments = {name: one for name, one in EXPERIMENTS.items() if name in needed}
     run_now = [one for one in experiments.values() if one.run is not None]
@@ -134,6 +151,8 @@ def _collect(
                 for part in parts
                 if not _is_there(lambda part=part: read_run(part.folder, PART))
             ]
+        else:  # killed after the joining
+            shutil.rmtree(folder / "parts", ignore_errors=True)
     done = total - sum(map(len, missing.values()))
 
     def finish(name: str) -> None:

@@ -80,10 +80,25 @@ def examine_feasible(evidence: Evidence) -> Finding:
     )
 
 
+def examine_global(evidence: Evidence) -> Finding:
+    descent = evidence["rule"] == "constant"
+    optimal, D = evidence["optimal"][:, descent], evidence["divergence"][:, descent]
+    return Finding(
+        [
+            all_at_least("share of optimal tokens", optimal, 1.0),
+            all_at_least(
+                "fall of 1 - cos from the first to the last step", D[..., 0] - D[..., -1], 0.5
+            ),
+        ],
+        f"{np.mean(optimal == 1):.0%} of {optimal.size} runs from random starts end at the optimal"
+        " tokens, at every rate",
+    )
+
+
 def examine_local(evidence: Evidence) -> Finding:
     steps, cosine = evidence["steps"], evidence["cosine"][:, 0]
-    at = {step: int(np.searchsorted(steps, step)) for step in (80, 250, 1000)}
-    frobenius, nuclear = cosine[:, 0, at[1000]], cosine[:, 1, at[1000]]
+    at = {step: int(np.searchsorted(steps, step)) for step in (80, 250)}
+    frobenius, nuclear = cosine[:, 0, -1], cosine[:, 1, -1]
     W = evidence["attention"][:, 0, at[250]]
     factors = evidence["attention"][:, 1, at[80]]
     return Finding(
@@ -148,11 +163,10 @@ def examine_rank(evidence: Evidence) -> Finding:
         f"rank ≤ min(n, d) in {np.mean(excess <= 0):.0%} of the solutions; on average"
         f" {rank[both, 0].mean():.1f} in the Frobenius and {rank[both, 1].mean():.1f} in the"
         " nuclear norm",
-        f"Singular values of the certified nuclear solutions are at least {kept.min():.0e} of the"
-        f" largest or at most {np.nanmax(dropped):.0e}, so their rank is not in doubt. The"
-        " published count takes all above 1e-7: a first-order solver leaves that much where there"
-        " should be none. Where nothing separates, the published curves count a rank of 1, and"
-        f" so do the Frobenius ranks here; {np.mean(~solved):.0%} of the problems have no solution",
+        f"Singular values from {kept.min():.0e} of the largest on count; the largest of the others"
+        f" is {np.nanmax(dropped):.0e}, in solutions that are certified. The published count takes"
+        " all above 1e-7. Where nothing separates, the published curves count a rank of 1, and so"
+        f" do the Frobenius ranks here; {np.mean(~solved):.0%} of the problems have no solution",
     )
 
 
@@ -162,11 +176,14 @@ def examine_multi_token(evidence: Evidence) -> Finding:
     d = d[counts]
     means = {size: eq[d == size].mean() for size in MULTI_TOKEN if (d == size).any()}
     enough = [size for size in means if (d == size).sum() >= ENOUGH]
-    ratio = means[enough[-1]] / means[enough[0]] if len(enough) > 1 else np.nan
     checks = [
         smaller("1 - cos to W_fin + R W_dir below that to the one-token solution", eq, one),
-        all_at_most("mean 1 - cos at the largest d over that at the smallest", ratio, 0.5),
     ]
+    if len(enough) > 1:
+        ratio = means[enough[-1]] / means[enough[0]]
+        checks.append(
+            all_at_most("mean 1 - cos at the largest d over that at the smallest", ratio, 0.5)
+        )
     for size in enough:
         # Read off a logarithmic axis, to about a tenth.
         predicted, single = MULTI_TOKEN[size]
@@ -208,8 +225,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="C2.thm.frobenius",
         title="W goes to the max-margin solution in the Frobenius norm",
-        statement="Gradient descent on the key-query matrix W converges in direction to the"
-        " Frobenius max-margin solution of the tokens that it selects.",
+        statement="Gradient descent on the key-query matrix W, here with normalised steps,"
+        " converges in direction to the Frobenius max-margin solution of the tokens it selects.",
         source=SOURCE + "theorem on training W",
         provenance=Provenance.SEEN,
         published="cosine → 1",
@@ -220,14 +237,26 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="C2.thm.nuclear",
         title="K Q' goes to the max-margin solution in the nuclear norm",
-        statement="If K and Q are trained in place of W, with a vanishing penalty on both, K Q'"
-        " converges in direction to the solution of least nuclear norm.",
+        statement="If K and Q are trained in place of W, with a vanishing penalty on both, here"
+        " none, K Q' converges in direction to the solution of least nuclear norm.",
         source=SOURCE + "theorem on training K and Q",
         provenance=Provenance.SEEN,
         published="cosine → 1",
         experiment="factors",
         examine=examine_nuclear,
         figures=("factors",),
+    ),
+    Claim(
+        id="C2.thm.global",
+        title="In many dimensions gradient descent finds the optimal tokens",
+        statement="Over-parameterisation makes the landscape benign: with wide tokens gradient"
+        " descent goes from random starts to the optimal tokens.",
+        source=SOURCE + "discussion of global convergence",
+        provenance=Provenance.RECALLED,
+        published="global convergence",
+        experiment="steps",
+        examine=examine_global,
+        figures=("steps",),
     ),
     Claim(
         id="C2.thm.feasible",

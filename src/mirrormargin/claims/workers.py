@@ -1,13 +1,15 @@
 """Running the parts of experiments, on several cores, each saved as soon as it is done.
 
-A worker is a process that takes one part after the other from its pipe. It ends with the pipe, so
-none is left behind when the parent is killed.
+A worker is a process that takes one part after the other from its pipe. It watches its parent, so
+none is left behind when that is killed.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mirrormargin.claims.experiments import EXPERIMENTS
-from mirrormargin.errors import MirrorMarginError
+from mirrormargin.errors import MirrorMarginError, RunError
 from mirrormargin.runs import write_run
 
 __all__ = ["PART", "Part", "run_parts"]
@@ -56,7 +58,8 @@ def run_parts(parts: Sequence[Part], workers: int, report: Callable[[Part], obje
 
     Raises:
         MirrorMarginError: What a part raised.
-        RuntimeError: If a worker died, or a part failed in a way that nobody foresaw.
+        RunError: If a worker died.
+        RuntimeError: If a part failed in a way that nobody foresaw.
     """
     if workers <= 1:
         for part in parts:
@@ -93,18 +96,18 @@ def _share(parts: Sequence[Part], count: int) -> Iterator[Part]:
                 else:
                     ours.close()
     finally:
-        for ours in busy:
-            ours.close()
         for process in processes:
             process.terminate()
             process.join()
+        for ours in busy:
+            ours.close()
 
 
 def _receive(ours: Connection, part: Part) -> None:
     try:
         error = ours.recv()
     except EOFError:
-        raise RuntimeError(
+        raise RunError(
             f"the process that ran {part.experiment}, part {part.part}, died: is there enough"
             " memory? What is done is kept; run the same command again"
         ) from None
@@ -116,16 +119,29 @@ def _receive(ours: Connection, part: Part) -> None:
 
 def _work(theirs: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     while True:
         try:
             part: Part = theirs.recv()
         except EOFError:
             return
+        message: MirrorMarginError | str | None = None
         try:
             part.run()
-            theirs.send(None)
         except MirrorMarginError as error:
             # Without what it carries, which pickle may not know.
-            theirs.send(MirrorMarginError(f"{type(error).__name__}: {error}"))
+            message = MirrorMarginError(f"{type(error).__name__}: {error}")
         except Exception as error:
-            theirs.send(f"{type(error).__name__}: {error}")
+            message = f"{type(error).__name__}: {error}"
+        try:
+            theirs.send(message)
+        except OSError:  # the parent has gone
+            return
+
+
+def _end_with_parent() -> None:
+    """In the middle of a part, too: nobody would use it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

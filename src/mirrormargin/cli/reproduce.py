@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -21,7 +22,9 @@ MORE = """\
 profiles:
   quick   everything that needs no data set, about a minute on two cores
   full    all seeds and sizes, some minutes
-  paper   as full; trainings on real data at their published sizes
+  paper   as full
+
+Claims on real data are judged on stored records in every profile.
 
 The folder keeps the evidence of each experiment: a command that was stopped, even killed, goes on
 where it was, and the same seed gives the same claims.json apart from time and machine.
@@ -96,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_verdicts(document)
         if not arguments.quiet:
             print(f"\nwrote {arguments.out / 'claims.json'}; for a page with figures:")
-            print(f"  mirrormargin report {arguments.out}")
+            print(f"  mirrormargin report {shlex.quote(str(arguments.out))}")
     return judge(document)
 
 

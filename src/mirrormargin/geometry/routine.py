@@ -16,16 +16,17 @@ The digest of all sources that take part is a closure variable of the function, 
 # pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
+import getpass
 import hashlib
-import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from numba import njit
+
+from mirrormargin.runs import hold_lock
 
 __all__ = ["Routine"]
 
@@ -58,7 +59,8 @@ class Routine:
         """
         with self._lock:
             if self._function is None:
-                with _hold(f"mirrormargin-{self._version:x}.lock"):
+                name = f"mirrormargin-{getpass.getuser()}-{self._version:x}.lock"
+                with hold_lock(Path(tempfile.gettempdir()) / name, wait=True):
                     self._function = self._compile()
         return self._function
 
@@ -70,19 +72,3 @@ class Routine:
         except Exception:
             # No folder to write to, a full disk, a damaged cache file: compile, keep nothing.
             return njit(self._signature, **options)(function)
-
-
-@contextmanager
-def _hold(name: str) -> Iterator[None]:
-    """Keep other processes of this user out, where files can be locked; the system lets go."""
-    try:
-        import fcntl
-
-        file = open(Path(tempfile.gettempdir()) / f"{os.getuid()}-{name}", "w")  # noqa: SIM115
-    except (ImportError, OSError):
-        yield
-        return
-    with file:
-        with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -95,12 +95,13 @@ def _choose(claim: dict[str, Any], names: dict[str, str]) -> list[str]:
 def _list_facts(folder: ClaimsFolder) -> list[tuple[str, str]]:
     document = folder.document
     facts = [("profile", str(document.get("profile", ""))), ("seed", str(document.get("seed", "")))]
-    environment = document.get("environment") or {}
-    for name, value in environment.items():
-        facts.append((name, _describe(value)))
-    seconds = document.get("seconds") or {}
-    times = [f"{name} {value:.3g} s" for name, value in seconds.items() if value]
-    facts.append(("time taken", ", ".join(times)))
+    environment, seconds = (
+        value if isinstance(value, dict) else {}
+        for value in (document.get("environment"), document.get("seconds"))
+    )
+    facts += [(name, _describe(value)) for name, value in environment.items()]
+    times = [f"{name} {_describe(value)} s" for name, value in seconds.items() if value]
+    facts.append(("time taken on one core", ", ".join(times)))
     return [(name, value) for name, value in facts if value]
 
 

@@ -28,14 +28,16 @@ def format_markdown(contents: Contents, title: str, command: str | None) -> str:
     """Counts, then a table for each paper with published and measured numbers."""
     counts = count_verdicts(contents.claims)
     summary = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    lines = [f"# {title}", "", f"{len(contents.claims)} claims: {summary}.", ""]
+    number = len(contents.claims)
+    noun = "claim" if number == 1 else "claims"
+    lines = [f"# {_escape(title)}", "", f"{number} {noun}: {summary}.", ""]
     if command is not None:
         lines += [f"Made by `{command}`.", ""]
-    for paper in dict.fromkeys(str(claim["paper"]) for claim in contents.claims):
-        lines += [f"## Paper {paper}", "", "| claim | published | measured | verdict |"]
+    for paper in dict.fromkeys(str(claim.get("paper", "")) for claim in contents.claims):
+        lines += [f"## Paper {_escape(paper)}", "", "| claim | published | measured | verdict |"]
         lines.append("|---|---|---|---|")
         for claim in contents.claims:
-            if str(claim["paper"]) != paper:
+            if str(claim.get("paper", "")) != paper:
                 continue
             name = str(claim["verdict"])
             verdict = f"{VERDICTS[name].symbol} {name}" if name in VERDICTS else name

@@ -2,5 +2,6 @@
 
 from mirrormargin.runs.files import write_atomically
 from mirrormargin.runs.folder import read_run, write_run
+from mirrormargin.runs.locks import hold_lock
 
-__all__ = ["read_run", "write_atomically", "write_run"]
+__all__ = ["hold_lock", "read_run", "write_atomically", "write_run"]

@@ -83,7 +83,7 @@ SHAPES = {
     "shards": {
         "num_pieces": "K",
         **dict.fromkeys(("p", "seed", "num_steps", "size", "moved"), "S"),
-        **dict.fromkeys(("differing", "normalized_differing"), "SK"),
+        **dict.fromkeys(("differing", "last_places", "normalized_differing"), "SK"),
     },
 }
 WITH_NAN = {

@@ -64,7 +64,7 @@ def run(settings: Settings, part: Any) -> Arrays:
     radius, mu = LEAD / delta, min(0.01, (delta / WIDTH) ** 2 / 2)
     start = radius * size * _draw_directions(target, p, mu, 1, rng)[0]
     # Long enough to outgrow the start: k = 10^decades brings the lead to about log k.
-    decades = max(settings["decades"], 3 * radius / np.log(10))
+    decades = max(settings["decades"], 30 * radius / np.log(10))
     flow = mm.mirror_flow(
         problem,
         p,

@@ -1,14 +1,15 @@
 r"""What one mirror step is, on random numbers.
 
     p = 2:   W - lr G,  the step of gradient descent,      D(U, V) = 1 - cos(U, V)
-    any p:   argmin over V of  lr <G, V> + D_psi(V, W),    so  grad psi(V) - grad psi(W) + lr G = 0
+    any p:   argmin over V of  lr <G, V> + D_psi(V, W)
 
 Arrays (S seeds):
     seed (S,)
     sgd_difference (S,)        largest |difference| of weights after 100 steps at p = 2 and of
                                torch.optim.SGD
     cosine_difference (S,)     |D - (1 - cos)| at p = 2
-    stationarity (S,)          largest |grad psi(V) - grad psi(W) + lr G| / |G| over entries and p
+    excess (S,)                least over p and perturbed steps of lr <G, V> + D_psi(V, W), less its
+                               value at the step, over the size of the perturbation squared
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = ["EXPERIMENT"]
 
 EXPONENTS = (1.1, 1.5, 1.75, 3.0, 5.0, 10.0)
 LR = 0.1
+NUM_PERTURBED = 100
 
 
 def run(settings: Settings, part: Any) -> Arrays:
@@ -49,18 +51,29 @@ def run(settings: Settings, part: Any) -> Arrays:
         theirs = train(lambda params: torch.optim.SGD(params, lr=LR))
         cosine = np.vdot(start, other) / np.linalg.norm(start) / np.linalg.norm(other)
         divergence = float(mm.directional_divergence(start, other, 2.0))
-        residual = 0.0
+        excess = []
         for p in EXPONENTS:
             moved = train(
                 lambda params, p=p: mm.MirrorDescent(params, lr=LR, p=p), gradients=gradients[:1]
             )
-            dual = mm.LpPotential(p).to_dual
-            change = dual(moved) - dual(start) + LR * gradients[0]
-            residual = max(residual, float(np.abs(change).max() / np.abs(gradients[0]).max()))
-        rows.append((np.abs(ours - theirs).max(), abs(divergence - (1 - cosine)), residual))
+            excess.append(_find_excess(start, moved, gradients[0], p, rng))
+        rows.append((np.abs(ours - theirs).max(), abs(divergence - (1 - cosine)), min(excess)))
     columns = np.array(rows).T
-    names = ("sgd_difference", "cosine_difference", "stationarity")
+    names = ("sgd_difference", "cosine_difference", "excess")
     return {"seed": np.array(list_seeds(settings)), **dict(zip(names, columns, strict=True))}
+
+
+def _find_excess(W: Any, V: Any, G: Any, p: float, rng: Any) -> float:
+    """In plain formulas, not the library's: how much worse than the step is what lies beside it."""
+    slope = np.sign(W) * np.abs(W) ** (p - 1)
+
+    def value(U: Any) -> Any:
+        bregman = (np.abs(U) ** p - np.abs(W) ** p) / p - slope * (U - W)
+        return (LR * G * U + bregman).sum(axis=(-1, -2))
+
+    size = 1e-3
+    beside = V + size * rng.normal(size=(NUM_PERTURBED, *V.shape))
+    return float((value(beside) - value(V)).min() / size**2)
 
 
 EXPERIMENT = Experiment(

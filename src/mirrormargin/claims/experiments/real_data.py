@@ -1,4 +1,7 @@
-r"""Trainings on real data, which take hours: examined on stored records.
+r"""What is not run here, trainings on real data above all: examined on stored records.
+
+cone-paths      divergence (S, R): D along regularisation paths that are kept inside a cone
+overhead        p (E,); ratio (E, S): time of a mirror step over that of torch.optim.SGD
 
 imdb            p (E,), layers (L,); best_test, selected_test, epochs (E, L, S): test accuracy in %
                 of the best epoch on the test set, of the epoch selected on validation data, and
@@ -23,6 +26,12 @@ __all__ = ["EXPERIMENTS"]
 EXPERIMENTS = tuple(
     Experiment(name=name, title=title, needs=needs)
     for name, title, needs in (
+        (
+            "cone-paths",
+            "paths inside a cone",
+            "a minimiser that keeps to a cone, which is not built",
+        ),
+        ("overhead", "steps timed against SGD", "an idle machine (make bench times it)"),
         ("imdb", "text transformers trained on IMDB at p = 1.1, 2 and 3", "training on IMDB"),
         ("imdb-weights", "weights of the IMDB transformers", "training on IMDB"),
         ("token-selection", "attention of the IMDB transformers", "training on IMDB"),

@@ -78,8 +78,8 @@ EXPERIMENT = Experiment(
     name="uniform-starts",
     title="W, and K and Q, trained from small uniform starts",
     profiles={
-        "quick": {"num_seeds": 10, "num_steps": 2000, "marks": [80, 250, 1000]},
-        "full": {"num_seeds": 100, "num_steps": 2000, "marks": [80, 250, 1000]},
+        "quick": {"num_seeds": 10, "num_steps": 2000, "marks": [80, 250]},
+        "full": {"num_seeds": 100, "num_steps": 2000, "marks": [80, 250]},
     },
     split=split,
     run=run,

@@ -176,7 +176,7 @@ CLAIMS = (
         title="The smaller p, the sparser the trained W",
         statement="Mirror descent with p near 1 puts its weight on few entries of W, large p"
         " spreads it.",
-        source="paper A, abstract and discussion of weights",
+        source="paper A, weight histograms of trained transformers",
         provenance=Provenance.DERIVED,
         published="sparser as p → 1",
         experiment="weights",

@@ -11,14 +11,19 @@ from mirrormargin.claims.evidence import Evidence
 __all__ = ["CLAIMS"]
 
 EARLY = (20.0, 50.0)  # decades of steps that set the factor of a bound
+VISIBLE = 12.0  # lead in logits up to which a step changes the loss by more than rounding
 LATE = 100.0  # the last decades, in which it has to suffice
 
 
 def examine_step(evidence: Evidence) -> Finding:
-    residual = evidence["stationarity"]
+    excess = evidence["excess"]
     return Finding(
-        [all_at_most("violation of the optimality condition", residual, 1e-10)],
-        f"violated by {residual.max():.0e}",
+        [
+            all_at_least(
+                "excess of perturbed steps over the size of the change squared", excess, 0.0
+            )
+        ],
+        f"no perturbed step is better; the least excess is {excess.min():.2g} size^2",
     )
 
 
@@ -45,33 +50,44 @@ def examine_path(evidence: Evidence) -> Finding:
     )
 
 
+def examine_local_path(evidence: Evidence) -> Finding:
+    D = evidence["divergence"][:, -1]
+    return Finding(
+        [all_at_most("D at the last radius", D, 1e-4)], f"D ≤ {D.max():.1e} on {len(D)} paths"
+    )
+
+
 def examine_cone(evidence: Evidence) -> Finding:
     descends, norm = evidence["start_descends"], evidence["norm"]
     growth = norm[:, -1] / norm[:, 0]
     mu, radius = evidence["start_mu"], evidence["start_radius"]
+    visible = radius <= VISIBLE
     return Finding(
         [
             all_at_least("share of W in the cone with a slope towards W_mm", descends, 1.0),
-            all_at_most("largest rise of log L in a step", evidence["loss_rise"], 1e-14),
+            all_at_most(
+                "largest change of log L in a step", evidence["loss_rise"][visible], -1e-15
+            ),
             all_at_least("growth of |W|_p along the flow", growth, 2.0),
         ],
-        f"slope negative at all sampled W of {len(descends)} cones",
+        f"slope negative at {descends.min():.0%} of W in each of {len(descends)} cones",
         f"A token of a higher score close behind the support makes a cone narrow: the widths used"
         f" run from {mu.max():.0e} down to {mu.min():.0e}, the radii from {radius.min():.0f} to"
-        f" {radius.max():.0f} times |W_mm|_p",
+        f" {radius.max():.0f} times |W_mm|_p. Further out than {VISIBLE:g} the loss changes by less"
+        f" than rounding: {int(visible.sum())} descents are looked at step by step",
     )
 
 
 def examine_direction(evidence: Evidence) -> Finding:
     D = evidence["divergence"]
-    left = D[:, -1] / np.nanmax(D, axis=1)
+    left = D[:, -1] / D[:, 0]
     falling = np.diff(D[:, 2 * D.shape[1] // 3 :], axis=1) < 0
     num_local = int((evidence["kind"] == "local").sum())
     return Finding(
         [
             share_at_least("flows that keep their selection", evidence["stays"]),
             share_at_least("decades of the last third in which D falls", falling),
-            all_at_most("D at the end, as a share of its largest value", left, 0.25),
+            all_at_most("D at the end, as a share of that at the start", left, 0.25),
         ],
         f"D falls to {left.max():.0%} or less in {len(D)} of {len(D)} flows, {num_local} of them"
         " around a local direction",
@@ -123,7 +139,6 @@ def examine_rate(evidence: Evidence) -> Finding:
             share_at_least("flows within the bound of their early decades", holds),
         ],
         f"bound holds in {sum(holds)} of {len(holds)}; D ~ (log k)^-a, a = {found}",
-        "The measured exponents are about twice those of the bounds",
     )
 
 
@@ -155,11 +170,12 @@ def examine_joint_path(evidence: Evidence) -> Finding:
 def examine_relaxed(evidence: Evidence) -> Finding:
     relaxed = evidence["problem"] == "relaxed"
     D, plain = evidence["divergence"][relaxed, -1], evidence["plain_divergence"][relaxed]
+    times = plain / np.maximum(D, np.finfo(float).eps)
     return Finding(
         [
             all_at_least("sequences without support", evidence["num_unsupported"][relaxed], 1),
             all_at_most("D of W from the relaxed solution", D, 1e-4),
-            all_at_least("D of W from the plain solution", plain, 1e-3),
+            all_at_least("D from the plain over D from the relaxed solution", times, 100.0),
         ],
         f"D ≤ {D.max():.1e} from the relaxed, ≥ {plain.min():.1e} from the plain solution",
     )
@@ -218,6 +234,18 @@ CLAIMS = (
         experiment="paths",
         examine=examine_path,
         figures=("paths",),
+    ),
+    Claim(
+        id="A.thm.local-path",
+        title="Restricted to a cone, the path goes to the local max-margin direction",
+        statement="If the minimisation is restricted to the cone of a locally optimal direction,"
+        " the path tends to that direction instead.",
+        source=SOURCE + "theorem on lp-AttRP",
+        provenance=Provenance.RECALLED,
+        published="D → 0",
+        experiment="cone-paths",
+        examine=examine_local_path,
+        should_hold=False,
     ),
     Claim(
         id="A.thm.divergence",
@@ -288,7 +316,7 @@ CLAIMS = (
         " 1500, 2000 and 20000 steps.",
         source=SOURCE + "normalised lp-AttGD",
         provenance=Provenance.DERIVED,
-        published="1 / 1 / 1",
+        published="",
         experiment="directions",
         examine=examine_normalized_growth,
         figures=("directions",),

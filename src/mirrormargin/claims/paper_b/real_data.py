@@ -47,7 +47,7 @@ CLAIMS = tuple(
     for name, data, model in (
         ("mnli", "MultiNLI", "Fine-tuning BERT"),
         ("civil", "CivilComments", "Fine-tuning BERT"),
-        ("mnist", "MNIST", "Training a ViT"),
+        ("mnist", "MNIST", "Training"),
         ("cifar10", "CIFAR-10", "Training a small ViT"),
     )
 )

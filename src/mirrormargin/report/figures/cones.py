@@ -11,7 +11,7 @@ from mirrormargin.report.sources import Evidence
 __all__ = ["build_cones"]
 
 
-GRID = np.geomspace(0.3, 3.0, 120)
+GRID = np.geomspace(0.3, 30.0, 120)
 
 
 def build_cones(evidence: Evidence) -> Figure | None:
@@ -33,7 +33,7 @@ def build_cones(evidence: Evidence) -> Figure | None:
     return Figure(
         "cones",
         "Cones around locally optimal directions",
-        f"Left: divergence D of {stays.size} flows that start in a cone, over its largest value,"
+        f"Left: divergence D of {stays.size} flows that start in a cone, over that at the start,"
         " against log k over the lead in logits at the start; median with the least and the"
         f" largest. {int(stays.sum())} end at the selection of their cone. Right: share of random W"
         " on the rim of a cone at which the loss falls towards the max-margin solution.",
@@ -41,7 +41,7 @@ def build_cones(evidence: Evidence) -> Figure | None:
             Panel(
                 "from a start in the cone",
                 Axis("log k / lead at the start", "log"),
-                Axis("D / largest D", "log"),
+                Axis("D / D at the start", "log"),
                 tuple(flows),
             ),
             Panel(
@@ -59,4 +59,4 @@ def _rescale(arrays: dict[str, np.ndarray], row: int) -> np.ndarray:
     """Flows of different lengths on one axis: each outgrows its start when log k is its lead."""
     D = arrays["divergence"][row]
     x = np.log(10) * arrays["log10_k"][row] / arrays["start_radius"][row]
-    return np.interp(GRID, x, D / np.nanmax(D))
+    return np.interp(GRID, x, D / D[0])

@@ -51,7 +51,8 @@ def build_joint(evidence: Evidence) -> Figure | None:
     return Figure(
         "joint",
         "W and the head trained together, each with its max-margin ray",
-        "Two sequences, both trained from zero. The first panels show two entries of W, the next"
+        "Two sequences, both trained from zero, without the + eps of the published normaliser. The"
+        " first panels show two entries of W, the next"
         " the head v, each with the ray of its max-margin solution. The last ones: mean largest"
         f" attention weight and mean probability of the right label in the first {FIRST_STEPS}"
         " steps.",
