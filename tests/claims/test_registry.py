@@ -69,5 +69,7 @@ def test_half_a_word_is_no_beginning():
 def test_an_unknown_name_gets_a_hint():
     with pytest.raises(ClaimError, match=r"did you mean A\.thm\.rate"):
         find_claims(["A.thm.rat"])
+    with pytest.raises(ClaimError, match=r"did you mean A\?"):
+        find_claims(["a"])
     with pytest.raises(ClaimError, match="see mirrormargin reproduce"):
         find_claims(["?"])

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -89,6 +90,27 @@ def test_another_seed_runs_other_problems_beside_the_old(tmp_path):
     two = reproduce(claims, tmp_path, seed=1)["claims"][0]
     assert one["evidence"] != two["evidence"]
     assert one["tests"] != two["tests"]
+
+
+def test_claims_that_were_judged_before_stay_in_the_document(tmp_path):
+    reproduce(find_claims(["A.alg.step", "A.tab.imdb"]), tmp_path)
+    ids = [row["id"] for row in reproduce(find_claims(["A.alg.gd"]), tmp_path)["claims"]]
+    assert ids == ["A.alg.step", "A.alg.gd", "A.tab.imdb"]
+    ids = [row["id"] for row in reproduce(find_claims(["A.alg.gd"]), tmp_path, seed=1)["claims"]]
+    assert ids == ["A.alg.gd"]
+
+
+def test_a_claim_whose_evidence_is_gone_leaves_the_document(tmp_path):
+    row = reproduce(find_claims(["A.alg.step"]), tmp_path)["claims"][0]
+    shutil.rmtree(tmp_path / row["evidence"])
+    ids = [row["id"] for row in reproduce(find_claims(["A.tab.imdb"]), tmp_path)["claims"]]
+    assert ids == ["A.tab.imdb"]
+
+
+def test_the_folder_of_a_run_is_refused(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(RunError, match="folder of a run"):
+        reproduce(find_claims(["A.tab.imdb"]), tmp_path)
 
 
 def test_a_claim_without_record_is_not_run_and_says_why(tmp_path):

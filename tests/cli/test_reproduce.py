@@ -1,6 +1,9 @@
 """``mirrormargin reproduce``: a list, verdicts, an exit code."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -39,9 +42,27 @@ def test_a_claim_is_run_judged_and_written(tmp_path, capsys):
     assert [row["verdict"] for row in rows] == ["reproduced", "reproduced"]
 
 
-def test_json_is_what_is_written(folder, capsys):
+def test_json_is_what_is_written_of_the_claims_asked_for(folder, capsys):
     assert main(["reproduce", "A.alg", "--out", str(folder), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads((folder / "claims.json").read_text())
+    printed, written = (
+        json.loads(capsys.readouterr().out),
+        json.loads((folder / "claims.json").read_text()),
+    )
+    assert [row["id"] for row in printed["claims"]] == ["A.alg.step", "A.alg.gd"]
+    assert all(row in written["claims"] for row in printed["claims"])
+
+
+def test_a_claim_that_was_not_run_says_why(tmp_path, capsys):
+    assert main(["reproduce", "A.tab.imdb", "--out", str(tmp_path / "new")]) == 0
+    assert "because    needs training on IMDB" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+def test_a_full_disk_is_one_line():
+    command = f"{sys.executable} -m mirrormargin reproduce > /dev/full"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "cannot write: No space left" in result.stderr
 
 
 def test_a_failed_claim_that_should_hold_is_exit_code_1(capsys):

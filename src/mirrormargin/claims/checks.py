@@ -66,7 +66,9 @@ def mean_covers(
     mean, low, high = find_interval(values)
     low, high = (mean, mean) if low is None or high is None else (low, high)
     covers = bool(low - tol <= published <= high + tol)
-    return Check(name, kind, f"{published:g} ± {tol:.2g} in the interval", mean, low, high, covers)
+    return Check(
+        name, kind, f"an interval within {tol:.2g} of {published:g}", mean, low, high, covers
+    )
 
 
 def all_at_most(name: str, values: ArrayLike, bound: float, kind: str = STATEMENT) -> Check:

@@ -44,7 +44,9 @@ def find_claims(names: Sequence[str]) -> list[Claim]:
     """
     for name in names:
         if not any(_matches(claim, name) for claim in CLAIMS):
-            near = get_close_matches(name, [claim.id for claim in CLAIMS], n=3, cutoff=0.4)
+            known = [*PAPERS, *(claim.id for claim in CLAIMS)]
+            near = [one for one in known if one.lower() == name.lower()]
+            near = near or get_close_matches(name, known, n=3, cutoff=0.4)
             hint = f"did you mean {', '.join(near)}?" if near else "see mirrormargin reproduce"
             raise ClaimError(f"there is no claim {name!r}: {hint}")
     return [claim for claim in CLAIMS if any(_matches(claim, name) for name in names)]

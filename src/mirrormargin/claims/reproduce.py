@@ -26,6 +26,7 @@ from mirrormargin.claims.evidence import (
 )
 from mirrormargin.claims.experiment import PROFILES, Experiment
 from mirrormargin.claims.experiments import EXPERIMENTS
+from mirrormargin.claims.registry import CLAIMS
 from mirrormargin.claims.workers import PART, Part, run_parts
 from mirrormargin.environment import describe_environment
 from mirrormargin.errors import ClaimError, RunError
@@ -53,7 +54,8 @@ def reproduce(
 
     Args:
         claims: From :func:`mirrormargin.claims.find_claims`.
-        out: A folder; evidence that is in it already is used.
+        out: A folder; evidence that is in it already is used, and claims of the same profile and
+            seed that were judged there stay in ``claims.json``.
         profile: "quick", "full" or "paper": how many seeds, how many steps.
         seed: Shifts all seeds; 0 has the published ones.
         workers: Processes to use. With more than one the caller's main module must be importable.
@@ -78,6 +80,8 @@ def reproduce(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{out} cannot be made: {error.strerror}") from error
+    if (out / "run.json").exists():
+        raise RunError(f"{out} is the folder of a run: choose another for claims")
     with hold_lock(out / ".lock", wait=False):
         return _reproduce(claims, out, profile, seed, workers, fresh, progress)
 
@@ -95,10 +99,7 @@ def _reproduce(
     experiments = {name: one for name, one in EXPERIMENTS.items() if name in needed}
     run_now = [one for one in experiments.values() if one.run is not None]
     settings = {one.name: one.choose_settings(profile, seed) for one in run_now}
-    folders = {
-        name: out / "evidence" / f"{name}-{find_digest(name, chosen)}"
-        for name, chosen in settings.items()
-    }
+    folders = {one.name: _name_folder(out, one, profile, seed) for one in run_now}
     if fresh:
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)
@@ -108,7 +109,7 @@ def _reproduce(
         for name, one in experiments.items()
     }
     rows = []
-    for claim in claims:
+    for claim in _add_earlier(claims, out, profile, seed, evidence, folders):
         row = _examine(claim, EXPERIMENTS[claim.experiment], evidence[claim.experiment])
         folder = folders.get(claim.experiment)
         row["evidence"] = None if folder is None else folder.relative_to(out).as_posix()
@@ -126,6 +127,44 @@ def _reproduce(
     text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
     write_atomically(out / DOCUMENT, lambda file: file.write(text.encode() + b"\n"))
     return document
+
+
+def _add_earlier(
+    claims: Sequence[Claim],
+    out: Path,
+    profile: str,
+    seed: int,
+    evidence: dict[str, Evidence | None],
+    folders: dict[str, Path],
+) -> list[Claim]:
+    """Also the claims that an earlier command judged here, if what they need is still there."""
+    try:
+        document = json.loads((out / DOCUMENT).read_bytes())
+        is_alike = (document["profile"], document["seed"]) == (profile, seed)
+        earlier = {row["id"] for row in document["claims"]} if is_alike else set()
+    except (OSError, ValueError, KeyError, TypeError):  # none, or a damaged one: written anew
+        earlier = set()
+    kept = {claim.id for claim in claims}
+    for claim in CLAIMS:
+        if claim.id not in earlier - kept:
+            continue
+        one = EXPERIMENTS[claim.experiment]
+        if one.name not in evidence:
+            folder = _name_folder(out, one, profile, seed)
+            if one.run is None:
+                evidence[one.name] = find_record(one.name)
+            elif _is_there(lambda folder=folder: read_evidence(folder)):
+                evidence[one.name], folders[one.name] = read_evidence(folder), folder
+            else:
+                continue
+        kept.add(claim.id)
+    others = [claim for claim in claims if claim not in CLAIMS]
+    return [claim for claim in CLAIMS if claim.id in kept] + others
+
+
+def _name_folder(out: Path, experiment: Experiment, profile: str, seed: int) -> Path:
+    settings = experiment.choose_settings(profile, seed) if experiment.run is not None else {}
+    return out / "evidence" / f"{experiment.name}-{find_digest(experiment.name, settings)}"
 
 
 def _collect(

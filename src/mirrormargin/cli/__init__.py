@@ -7,6 +7,7 @@ once. A user's mistake is one line on stderr and exit code 2.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -31,6 +32,7 @@ __all__ = ["main"]
 USER_ERROR = 2
 INTERRUPTED = 128 + 2  # what a shell reports for SIGINT
 BROKEN_PIPE = 128 + 13  # and for SIGPIPE
+FULL = (errno.ENOSPC, errno.EIO)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,6 +50,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("mirrormargin: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        print(f"mirrormargin: error: cannot write: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return USER_ERROR
 
 
 def _run(argv: Sequence[str] | None) -> int:

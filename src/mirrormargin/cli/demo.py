@@ -55,7 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
     elif page is not None:
         print(f"\nThe page with all figures: {page.resolve()}")
     if not arguments.quiet and not arguments.json:
-        print("What each claim says and how it is checked: mirrormargin reproduce")
+        print(
+            "It has what each claim says and how it is checked; mirrormargin reproduce lists them."
+        )
     return judge(document)
 
 

@@ -22,6 +22,7 @@ CPU_FEATURES = ("avx2", "fma", "avx512f")
 EXTRAS = {
     "scikit-learn": "sklearn",
     "matplotlib": "matplotlib",
+    "plotly": "plotly",
     "transformers": "transformers",
     "accelerate": "accelerate",
     "lightning": "lightning",

@@ -104,7 +104,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def run_claims(names: list[str], profile: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Run claims with a line of progress; what an interrupt leaves is used by the next call."""
+    """Run claims with a line of progress; what an interrupt leaves is used by the next call.
+
+    What is returned has the rows of these claims alone, whatever else the folder knows.
+    """
     from mirrormargin.claims import find_claims, reproduce
     from mirrormargin.cli.destination import check_writable
     from mirrormargin.geometry.sharing import count_cores
@@ -118,7 +121,7 @@ def run_claims(names: list[str], profile: str, arguments: argparse.Namespace) ->
             progress.update(done, text)
 
         try:
-            return reproduce(
+            document = reproduce(
                 claims,
                 arguments.out,
                 profile=profile,
@@ -134,6 +137,8 @@ def run_claims(names: list[str], profile: str, arguments: argparse.Namespace) ->
                 file=sys.stderr,
             )
             raise
+    asked = {claim.id for claim in claims}
+    return document | {"claims": [row for row in document["claims"] if row["id"] in asked]}
 
 
 def print_verdicts(document: dict[str, Any]) -> None:

@@ -201,8 +201,10 @@ def _print(solution: MaxMarginSolution, row: dict[str, Any], quiet: bool) -> Non
             print(f"  sequence {i}: the selected token {a} equals token {t}")
         count = int((certificate.duals != 0).sum())
         print(
-            f"  {count} constraints cancel: no margin above {certificate.bound:.1e} of the largest"
+            "  no W gives every selected token a lead: a combination of"
+            f" {count} constraints cancels, up to {certificate.bound:.1e} of the largest"
         )
+        print("  --C PRICE allows violations")
         return
     print(f"  norm            {row['norm']:.10g}")
     print(f"  margin          {solution.margin:.10g}")

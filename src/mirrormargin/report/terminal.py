@@ -7,13 +7,14 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from mirrormargin.report.verdicts import VERDICTS, count_verdicts, describe_published
+from mirrormargin.report.verdicts import RECALLED, VERDICTS, count_verdicts, describe_published
 
 __all__ = ["format_verdicts"]
 
 MIN_WIDTH = 40
 NARROW = 120  # below it a claim is a card, not a row of narrow columns
 GAP = "  "
+MEANING = "the statement is known from memory, and is held to its class, not to a published number"
 
 # Mathematics that a terminal without Unicode has to spell.
 _SPELLED = str.maketrans(
@@ -57,6 +58,8 @@ def format_verdicts(
         "",
         *textwrap.wrap(f"{_count(claims)}: {counts}" if counts else "no claims", width),
     ]
+    if any(claim.get("provenance") == "recalled" for claim in claims):
+        lines += textwrap.wrap(f"{RECALLED}: {MEANING}", width)
     text = "\n".join(line.rstrip() for line in lines)
     return text if unicode else _spell(text)
 
@@ -81,6 +84,10 @@ def _lay_out_rows(
         cells = (f"{mark} {name}", heading, describe_published(claim), claim.get("measured") or "-")
         wrapped = _wrap_row([_as_written(cell, unicode) for cell in cells], widths)
         lines += [paint(line[:verdict]) + line[verdict:] for line in wrapped]
+        for key, text in _explain(claim).items():
+            indent = " " * (verdict + len(GAP))
+            wrap = textwrap.TextWrapper(rule, initial_indent=indent, subsequent_indent=indent)
+            lines += wrap.wrap(_as_written(f"{key} {text}", unicode))
     return lines
 
 
@@ -101,7 +108,7 @@ def _lay_out_cards(
         details = {
             "published": describe_published(claim),
             "measured": claim.get("measured") or "-",
-        }
+        } | _explain(claim)
         for key, text in details.items():
             indent = f"    {key:<9}  "
             wrap = textwrap.TextWrapper(
@@ -109,6 +116,12 @@ def _lay_out_cards(
             )
             lines += wrap.wrap(_as_written(text, unicode))
     return lines
+
+
+def _explain(claim: dict[str, Any]) -> dict[str, str]:
+    """Why a claim is not simply reproduced."""
+    note = str(claim.get("note") or "")
+    return {"because": note} if note and claim.get("verdict") != "reproduced" else {}
 
 
 def _wrap_row(cells: Sequence[str], widths: Sequence[int]) -> list[str]:

@@ -193,7 +193,10 @@ def examine_normalized_growth(evidence: Evidence) -> Finding:
             ),
             all_at_most("the same, largest", share, 1.05),
         ],
-        " / ".join(f"{value:.2f}" for value in share.mean(axis=0)) + " of (lr k)^(1/(p-1))",
+        "|W_k|_p / (lr k)^(1/(p-1)) = "
+        + ", ".join(
+            f"{value:.2f} (p = {one:g})" for one, value in zip(p, share.mean(axis=0), strict=True)
+        ),
     )
 
 

@@ -59,7 +59,7 @@ def examine_sparsification(evidence: Evidence) -> Finding:
             all_at_least("speed against |W_t| / |W_mm|, least", speed, 0.95),
             all_at_most("speed against |W_t| / |W_mm|, largest", speed, 1.05),
         ],
-        f"1 - attention ~ exp(-{fit.coefficient:.3f} t); {speed.mean():.4f} of |W_t| / |W_mm|",
+        f"1 - attention ~ exp(-{fit.coefficient:.3f} t), exp(-{speed.mean():.4f} |W_t| / |W_mm|)",
     )
 
 
