@@ -39,7 +39,7 @@ def test_without_unicode_all_is_ascii_and_fits(width: int) -> None:
 
 def test_a_recalled_claim_says_so() -> None:
     words = " ".join(format_verdicts(DOCUMENT, 200, False, unicode=True).split())
-    assert words.count("(rate class, recalled)") == 1
+    assert words.count("recalled") == 2
     assert "rate class, recalled: the statement is known from memory" in words
     assert "O(1 / log k)" in words
 
