@@ -41,9 +41,10 @@ lint: $(STAMP) ## Check style, formatting, types and the import order
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 
-claims: $(STAMP) ## Run all claims with all seeds (minutes), and write claims/report.html and figures
+claims: $(STAMP) ## Run all claims with all seeds (minutes); writes claims/ and docs/verdicts.md
 	$(BIN)/mirrormargin reproduce all --profile full --out claims
 	$(BIN)/mirrormargin report claims --out claims/report.html --figures claims/figures
+	$(BIN)/mirrormargin report claims --out docs/verdicts.md
 
 bench: $(STAMP) ## Time steps, solves and training against others' (BENCH_FLAGS=--quick for less)
 	$(BIN)/python benchmarks/step.py $(BENCH_FLAGS)
