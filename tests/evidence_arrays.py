@@ -74,7 +74,7 @@ def _make_cones() -> dict[str, Any]:
         **rates,
         "mu": np.array([0.01, 0.1]),
         "radius": np.array([5.0, 10.0, 20.0]),
-        "descends": np.full((6, 2, 3), 0.75),
+        "descends": np.broadcast_to([0.5, 0.75, 1.0], (6, 2, 3)).copy(),
         "start_radius": np.full(6, 10.0),
         "stays": np.array([True, True, False, True, True, True]),
     }

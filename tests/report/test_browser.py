@@ -212,6 +212,77 @@ def test_what_the_legend_hides_stays_hidden_in_the_other_theme(tab: Any) -> None
     assert tab.evaluate(count) == hidden
 
 
+def test_the_mode_bar_has_four_buttons_and_none_that_sends_anything(tab: Any) -> None:
+    titles = tab.evaluate(
+        "[...document.querySelectorAll('.plot')].map((plot) =>"
+        " [...plot.querySelectorAll('.modebar-btn')].map((one) => one.dataset.title))"
+    )
+    assert titles
+    for one in titles:
+        assert sorted(one) == ["Download plot", "Pan", "Reset axes", "Zoom"]
+    assert tab.locator(".plotlyjsicon").count() == 0
+
+
+def test_the_theme_that_was_chosen_is_there_again(tab: Any) -> None:
+    tab.locator("#theme").click()
+    tab.reload()
+    tab.wait_for_selector("html[data-drawn=all]")
+    assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
+    tab.locator("#theme").click()
+    tab.reload()
+    tab.wait_for_selector("html[data-drawn=all]")
+    assert tab.evaluate("document.documentElement.dataset.theme") == "light"
+
+
+def test_without_storage_the_theme_button_still_works(browser: Any, page: Path) -> None:
+    context = browser.new_context(color_scheme="light")
+    context.add_init_script(
+        "Object.defineProperty(window, 'localStorage', { get() { throw new Error('denied'); } });"
+    )
+    tab = context.new_page()
+    errors: list[str] = []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.goto(page.as_uri())
+    tab.wait_for_selector("html[data-drawn=all]")
+    tab.locator("#theme").click()
+    assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert errors == []
+    context.close()
+
+
+def test_a_wide_table_scrolls_in_its_box_and_says_so(browser: Any, page: Path) -> None:
+    hint = (
+        "getComputedStyle(document.querySelector('#claim-A-thm-rate .scroll'), '::before').content"
+    )
+    for size, cut in (("narrow", True), ("wide", False)):
+        tab = _open(browser, page, size)
+        tab.locator("#claim-A-thm-rate summary").click()
+        if cut:
+            _wait_for(tab, f"{hint}.includes('scroll')")
+        box = tab.locator("#claim-A-thm-rate .scroll")
+        assert box.evaluate("(one) => one.scrollWidth > one.clientWidth") == cut
+        assert ("scroll" in tab.evaluate(hint)) == cut
+        style = "(one) => getComputedStyle(one).whiteSpace"
+        assert box.locator(".holds").first.evaluate(style) == "nowrap"
+        assert tab.messages == []
+        tab.context.close()
+
+
+def test_a_point_at_zero_is_in_the_download_but_not_on_a_log_axis(tab: Any) -> None:
+    with tab.expect_download() as waiting:
+        tab.locator("#fig-directions [data-format=csv]").click()
+    rows = list(csv.DictReader(io.StringIO(Path(waiting.value.path()).read_text())))
+    zeros = [row for row in rows if row["x"] == "0"]
+    assert zeros
+    assert all(float(row["y"]) > 0 for row in zeros)
+    drawn = tab.evaluate(
+        "[...document.querySelectorAll('#fig-directions .plot')]"
+        ".flatMap((plot) => plot.data.flatMap((trace) => [...trace.x]))"
+    )
+    assert all(x is None or x > 0 for x in drawn)
+    assert None in drawn
+
+
 def test_hovering_shows_the_number(tab: Any) -> None:
     plot = tab.locator("#fig-basins .plot").first
     plot.scroll_into_view_if_needed()

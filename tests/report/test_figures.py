@@ -10,6 +10,7 @@ from mirrormargin.report.figure import Figure, Series
 from mirrormargin.report.figures import FIGURES
 from mirrormargin.report.figures.rates import find_rate
 from mirrormargin.report.figures.spread import find_mean, find_median, find_share
+from mirrormargin.report.palette import find_color
 from mirrormargin.report.payload import format_payload
 
 ALL = {name: ({"experiment": name}, arrays) for name, arrays in EVIDENCE.items()}
@@ -114,6 +115,57 @@ def test_a_ray_points_to_the_solution_and_is_as_long_as_the_path() -> None:
     assert np.hypot(ray.x[1], ray.y[1]) == pytest.approx(1.05 * np.hypot(path.x, path.y).max())
     assert dots.x.size == 4
     assert set(dots.x) <= set(path.x)
+
+
+def test_the_ray_is_grey_wide_and_beneath_the_path() -> None:
+    for name in ("trajectories", "joint"):
+        ray, path = _build(name).panels[0].series[:2]
+        assert (ray.label, ray.style) == ("max-margin ray", "wide")
+        assert path.style == "arrow path"
+        for color in find_color(ray.color_key):
+            channels = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
+            assert max(channels) - min(channels) < 25
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_what_has_one_name_in_a_legend_looks_alike_in_every_panel(name: str) -> None:
+    looks: dict[str, set] = {}
+    for panel in _build(name).panels:
+        for one in panel.series:
+            # Dots may mark what is a line elsewhere, and an arrow is a line with a tip.
+            style = "line" if one.style in ("arrow path", "points") else one.style
+            looks.setdefault(one.label, set()).add((style, find_color(one.color_key)))
+    assert {label: look for label, look in looks.items() if len(look) > 1} == {}
+
+
+def test_the_slope_in_cones_is_that_at_the_largest_lead() -> None:
+    figure = _build("cones")
+    left, right = figure.panels
+    assert [one.label for one in left.series] == [one.label for one in right.series]
+    expected = EVIDENCE["cones"]["descends"][:2, :, -1].mean(axis=0)
+    np.testing.assert_allclose(right.series[0].y, expected)
+    assert "lead of 20 in logits" in figure.caption
+
+
+def test_other_potentials_have_no_exponents_colour() -> None:
+    names = ("quadratic", "squared 3", "weighted 1.5", "weighted 3")
+    colors = {find_color(name) for name in names}
+    assert len(colors) == 4
+    assert not colors & {find_color(f"p = {p}") for p in (1.1, 1.5, 2, 3, 10)}
+
+
+def test_sizes_have_colours_and_kinds_have_dashes_in_the_figure_of_ranks() -> None:
+    for panel in _build("rank").panels:
+        looks = {one.label: (one.style, one.group) for one in panel.series}
+        assert looks == {"n = 4": ("line", "n = 4"), "n = 4, dashed": ("dashed", "n = 4")}
+
+
+@pytest.mark.parametrize(("name", "start"), [("rates", "norm, "), ("prompts", "1 − cos, ")])
+def test_the_second_row_says_what_it_shows(name: str, start: str) -> None:
+    figure = _build(name)
+    titles = [panel.title for panel in figure.panels]
+    first, second = titles[: figure.columns], titles[figure.columns :]
+    assert second == [start + title for title in first]
 
 
 def test_a_mean_has_students_interval_and_leaves_out_gaps() -> None:

@@ -93,6 +93,16 @@ def test_the_embedded_numbers_are_those_of_the_figures(page: Path) -> None:
     assert len(figures["attention"]["panels"]) == 3
 
 
+def test_numbers_that_a_log_axis_cannot_show_stay_in_the_page() -> None:
+    x, y = np.array([0.0, 1.0, 10.0, np.inf]), np.array([1.0, -2.0, 3.0, 4.0])
+    series = Series("a", x, y, y - 5, y + 5)
+    figure = Figure("f", "", "", (Panel("", Axis("x", "log"), Axis("y", "log"), (series,)),))
+    (row,) = json.loads(format_payload([figure], {"f": "fig-f"}, 10_000))
+    kept = row["panels"][0]["series"][0]
+    assert (kept["x"], kept["y"]) == ([0, 1, 10, None], [1, -2, 3, 4])
+    assert (kept["low"], kept["high"]) == ([-4, -7, -2, -1], [6, 3, 8, 9])
+
+
 def test_json_in_a_script_cannot_end_it_and_reads_back() -> None:
     value = {"a": "</script><!-- & \u2028 ‖W‖ₚ", "b": [1.5, None]}
     text = embed_json(value)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mirrormargin as mm
-from mirrormargin.errors import ReportError
+from mirrormargin.errors import ReportError, TrainingInterrupted
 from mirrormargin.report import write_report
 from mirrormargin.report.contents import arrange_contents
 from mirrormargin.report.figure import Figure
@@ -49,6 +49,59 @@ def test_a_training_without_path_or_target_has_what_is_there(tmp_path: Path) -> 
     record.save(tmp_path / "mine")
     (curves,) = _build(tmp_path)
     assert [panel.title for panel in curves.panels] == ["norm", "loss"]
+
+
+def _interrupt(folder: Path, **options) -> None:
+    def stop(done: int, total: int) -> None:
+        if done > 100:
+            raise KeyboardInterrupt
+
+    with pytest.raises(TrainingInterrupted) as caught:
+        mm.train_attention(
+            PROBLEMS[0], p=[2, 3], num_steps=[500, 800], lr=0.1, progress=stop, **options
+        )
+    caught.value.record.save(folder)
+
+
+def test_an_interrupted_training_says_how_to_go_on_and_why_there_is_no_divergence(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "my run"
+    _interrupt(folder)
+    table = _build(folder)[0].table
+    assert table is not None
+    for row, total in zip(table.rows, (500, 800), strict=True):
+        assert row[2] == "needs the tokens selected in the end"
+        assert row[6] == (
+            f"interrupted at step {row[1]} of {total}; mirrormargin train --resume '{folder}'"
+            " goes on"
+        )
+        assert 0 < int(row[1]) < total
+
+
+def test_without_a_target_an_interrupted_training_does_not_promise_a_divergence(
+    tmp_path: Path,
+) -> None:
+    _interrupt(tmp_path / "mine", target=None)
+    table = _build(tmp_path)[0].table
+    assert table is not None
+    assert {row[2] for row in table.rows} == {"–"}
+
+
+def test_a_complete_training_is_not_called_interrupted(record, tmp_path: Path) -> None:
+    record.save(tmp_path / "mine")
+    table = _build(tmp_path)[0].table
+    assert table is not None
+    assert [row[6] for row in table.rows] == ["2 all steps"] * 2
+
+
+def test_a_training_deep_down_is_named_by_its_place_and_its_files_lie_flat(
+    record, tmp_path: Path
+) -> None:
+    record.save(tmp_path / "sphere" / "first")
+    curves, maps = _build(tmp_path)
+    assert curves.title == "Training sphere/first"
+    assert (curves.name, maps.name) == ("training-sphere-first", "attention-sphere-first")
 
 
 def test_flows_share_a_figure_with_one_bound_for_each_exponent(tmp_path: Path) -> None:

@@ -35,6 +35,49 @@ def test_a_folder_of_folders_is_all_of_them(tmp_path: Path) -> None:
     assert [run.name for run in runs] == ["a", "b"]
 
 
+def test_runs_are_found_four_levels_down_and_named_by_their_place(tmp_path: Path) -> None:
+    for place in ("flow/seed-1-p-2", "a/b/c/d", "a/b/c/d/too-deep", ".hidden/x", "a/.old"):
+        _write_evidence(tmp_path / place)
+    runs = read_sources([tmp_path]).runs
+    assert [run.name for run in runs] == ["a/b/c/d", "flow/seed-1-p-2"]
+
+
+def test_a_run_below_another_run_is_shown_too(tmp_path: Path) -> None:
+    _write_evidence(tmp_path / "a")
+    _write_evidence(tmp_path / "a" / "b")
+    assert [run.name for run in read_sources([tmp_path / "a"]).runs] == ["a", "b"]
+
+
+def test_evidence_below_claims_is_no_run_and_a_folder_may_hold_claims_and_a_run(
+    claims_folder: Path, tmp_path: Path
+) -> None:
+    both = shutil.copytree(claims_folder, tmp_path / "deep" / "both")
+    assert read_sources([tmp_path]).runs == ()
+    _write_evidence(both)
+    _write_evidence(both / "more")
+    found = read_sources([tmp_path])
+    assert [claims.name for claims in found.claims] == ["deep/both"]
+    assert [run.name for run in found.runs] == ["deep/both", "deep/both/more"]
+
+
+def test_evidence_that_belongs_to_no_claims_is_a_run(tmp_path: Path) -> None:
+    _write_evidence(tmp_path / "evidence" / "rates", "rates")
+    assert [run.name for run in read_sources([tmp_path]).runs] == ["evidence/rates"]
+
+
+def test_a_file_names_its_folder_alone(tmp_path: Path) -> None:
+    _write_evidence(tmp_path / "a")
+    _write_evidence(tmp_path / "a" / "b")
+    assert [run.name for run in read_sources([tmp_path / "a" / "run.json"]).runs] == ["a"]
+
+
+def test_folders_of_the_same_name_are_told_apart_by_their_parents(tmp_path: Path) -> None:
+    for place in ("x/run", "y/run", "z"):
+        _write_evidence(tmp_path / place)
+    runs = read_sources([tmp_path / "x" / "run", tmp_path / "y" / "run", tmp_path / "z"]).runs
+    assert [run.name for run in runs] == ["x/run", "y/run", "z"]
+
+
 def test_a_folder_given_twice_is_read_once(tmp_path: Path) -> None:
     _write_evidence(tmp_path / "a")
     assert len(read_sources([tmp_path, tmp_path / "a"]).runs) == 1
@@ -44,7 +87,14 @@ def test_the_same_claims_from_two_folders_stand_side_by_side(
     claims_folder: Path, tmp_path: Path
 ) -> None:
     other = shutil.copytree(claims_folder, tmp_path / "other")
+    (other / "claims.json").write_text(json.dumps({**make_claims(), "seed": 7}))
     text = write_report([claims_folder, other], tmp_path / "r.html").read_text()
+    profile = make_claims()["profile"]
+    for folder, seed in ((claims_folder, make_claims()["seed"]), (other, 7)):
+        heading = f"{folder.name}, profile {profile}, seed {seed}"
+        assert f"<h3>{heading}: paper A</h3>" in text
+        assert f"{heading}: Training at p against the max-margin directions" in text
+        assert f"<dd>{heading}</dd>" in text
     for anchor in ("fig-directions", "fig-directions-2", "claim-A-thm-rate", "claim-A-thm-rate-2"):
         assert text.count(f'id="{anchor}"') == 1
 
@@ -138,11 +188,23 @@ def test_a_page_that_cannot_be_written_is_refused_before_the_work(
         write_report([claims_folder], tmp_path)
     with pytest.raises(ReportError, match="does not exist"):
         write_report([claims_folder], tmp_path / "no" / "r.html")
+    for name, end in (("r.pdf", ".pdf"), ("r", "nothing")):
+        with pytest.raises(ReportError, match=rf"ends in {end}: .*\.html, \.htm .*\.md"):
+            write_report([claims_folder], tmp_path / name)
+        assert not (tmp_path / name).exists()
     (tmp_path / "file").write_text("")
     with pytest.raises(ReportError, match="is a file"):
         write_report([claims_folder], tmp_path / "r.html", tmp_path / "file")
     assert issubclass(ReportError, MirrorMarginError)
     assert issubclass(ReportError, ValueError)
+
+
+@pytest.mark.parametrize("name", ["r.htm", "r.HTML"])
+def test_a_page_may_end_in_htm_and_in_capitals(
+    name: str, claims_folder: Path, tmp_path: Path
+) -> None:
+    text = write_report([claims_folder], tmp_path / name).read_text()
+    assert text.startswith("<!doctype html>")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mirrormargin.report.figure import STYLES, Axis, Figure, HeatFrames, Panel, Series
-from mirrormargin.report.static import write_static
+from mirrormargin.report.static import choose_ticks, write_static
 
 X = np.arange(1.0, 6.0)
 
@@ -66,6 +66,37 @@ def test_a_series_that_is_not_visible_is_not_drawn(tmp_path: Path) -> None:
     with mpl.rc_context({"svg.fonttype": "none"}):
         (svg, *_) = write_static(Figure("f", "", "", (panel,)), tmp_path / "f")
     assert "secret" not in svg.read_text()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.009, 0.9, [0.01, 0.03, 0.1, 0.3]),
+        (0.9, 12.0, [1, 3, 10]),
+        (0.28, 1.1, [0.5, 1.0]),
+        (0.3, 0.47, [0.3, 0.4]),
+        (0.409, 0.441, [0.41, 0.42, 0.43, 0.44]),
+    ],
+)
+def test_a_short_log_axis_has_a_few_round_ticks(
+    low: float, high: float, expected: list[float]
+) -> None:
+    ticks = choose_ticks(low, high)
+    assert 2 <= len(ticks) <= 7
+    assert set(expected) <= set(ticks)
+    assert all(low <= tick <= high for tick in ticks)
+
+
+def test_a_short_log_axis_has_plain_numbers_and_no_small_labels(tmp_path: Path) -> None:
+    import matplotlib as mpl
+
+    y = np.linspace(0.28, 0.75, X.size)
+    panel = Panel("one", Axis("x"), Axis("y", "log"), (Series("a", X, y),))
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        (svg, *_) = write_static(Figure("f", "", "", (panel,)), tmp_path / "f")
+    text = svg.read_text()
+    assert ">0.5</text>" in text
+    assert "×" not in text
 
 
 def test_drawing_leaves_matplotlibs_settings_alone(tmp_path: Path) -> None:

@@ -23,8 +23,9 @@ EXAMPLES = (
     ("report runs/sphere runs/flow --title 'Two runs'", "a page about run folders"),
 )
 NOTES = """\
-SOURCE is a folder that reproduce, train, flow or path wrote, or a folder of such folders. The page
-needs plotly and the figures need matplotlib: pip install 'mirrormargin[report]'.
+SOURCE is a folder that reproduce, train, flow or path wrote, or one that holds such folders, up to
+four levels down. The page needs plotly and the figures need matplotlib: pip install
+'mirrormargin[report]'.
 """
 
 

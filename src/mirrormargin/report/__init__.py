@@ -16,6 +16,8 @@ from mirrormargin.report.terminal import format_verdicts
 
 __all__ = ["format_verdicts", "write_report"]
 
+SUFFIXES = (".html", ".htm", ".md")
+
 
 def write_report(
     sources: Sequence[str | Path],
@@ -28,7 +30,7 @@ def write_report(
 
     Args:
         sources: Folders written by reproduce, train, flow or path; folders of such folders too.
-        out: The HTML file; or one ending in .md, for the verdicts as Markdown tables.
+        out: The page, ending in .html or .htm; or in .md, for the verdicts as Markdown tables.
         figures_dir: Folder for each figure as SVG, PDF, PNG, CSV and JSON; None for no files.
         title: Heading of the page.
         command: What made it, shown at the end.
@@ -37,8 +39,8 @@ def write_report(
         The path of the page.
 
     Raises:
-        ReportError: If there is nothing to report on, a folder is damaged, a file cannot be written
-            or plotly or matplotlib are missing.
+        ReportError: If ``out`` ends otherwise, there is nothing to report on, a folder is damaged,
+            a file cannot be written, or plotly or matplotlib are missing.
     """
     from mirrormargin.report.contents import arrange_contents
     from mirrormargin.report.markdown import write_markdown
@@ -54,7 +56,7 @@ def write_report(
     if not contents.claims and not contents.figures:
         raise ReportError("the folders hold neither claims nor figures: there is nothing to show")
     try:
-        write = write_markdown if out.suffix == ".md" else write_page
+        write = write_markdown if out.suffix.lower() == ".md" else write_page
         write(contents, out, title, command)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -72,6 +74,11 @@ def _check_writable(out: Path, folder: Path | None) -> None:
     """Before the work, not after it."""
     if out.is_dir():
         raise ReportError(f"{out} is a folder: give the name of a file, such as {out}/report.html")
+    if out.suffix.lower() not in SUFFIXES:
+        raise ReportError(
+            f"{out} ends in {out.suffix or 'nothing'}: give a name that ends in"
+            f" {', '.join(SUFFIXES[:-1])} for a page or {SUFFIXES[-1]} for the verdicts as tables"
+        )
     if not out.parent.is_dir():
         raise ReportError(f"{out.parent} does not exist: make it, or choose another --out")
     if not os.access(out.parent, os.W_OK):

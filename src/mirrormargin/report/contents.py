@@ -20,7 +20,8 @@ class Contents:
     """All of a report, in its order.
 
     Attributes:
-        claims: As in claims.json, with ``figures`` as they are named here.
+        claims: As in claims.json, with ``figures`` as they are named here; ``folder`` says which
+            folder they are from if there are several, else it is empty.
         figures: Each with its own name.
         facts: Seeds, versions and the like, in words, for the end of the page.
     """
@@ -40,8 +41,16 @@ def arrange_contents(sources: Sources) -> Contents:
     figures: list[Figure] = []
     facts: list[tuple[str, str]] = []
     for folder in sources.claims:
-        names = _add(figures, _build_figures(folder.evidence, folder.folder))
-        claims += [{**claim, "figures": _choose(claim, names)} for claim in folder.claims]
+        heading = _describe_folder(folder) if len(sources.claims) > 1 else ""
+        built = _build_figures(folder.evidence, folder.folder)
+        if heading:
+            built = [replace(figure, title=f"{heading}: {figure.title}") for figure in built]
+            facts.append(("claims from", heading))
+        names = _add(figures, built)
+        claims += [
+            {**claim, "figures": _choose(claim, names), "folder": heading}
+            for claim in folder.claims
+        ]
         facts += _list_facts(folder)
     for run in sources.runs:
         if run.kind == EVIDENCE:
@@ -90,6 +99,13 @@ def _choose(claim: dict[str, Any], names: dict[str, str]) -> list[str]:
     if not wanted and experiment in names:
         wanted = [experiment]
     return [names[name] for name in wanted]
+
+
+def _describe_folder(folder: ClaimsFolder) -> str:
+    known = ((name, folder.document.get(name)) for name in ("profile", "seed"))
+    return ", ".join(
+        [folder.name, *(f"{name} {value}" for name, value in known if value is not None)]
+    )
 
 
 def _list_facts(folder: ClaimsFolder) -> list[tuple[str, str]]:

@@ -33,18 +33,25 @@ def format_markdown(contents: Contents, title: str, command: str | None) -> str:
     lines = [f"# {_escape(title)}", "", f"{number} {noun}: {summary}.", ""]
     if command is not None:
         lines += [f"Made by `{command}`.", ""]
-    for paper in dict.fromkeys(str(claim.get("paper", "")) for claim in contents.claims):
-        lines += [f"## Paper {_escape(paper)}", "", "| claim | published | measured | verdict |"]
+    places = [(str(one.get("folder", "")), str(one.get("paper", ""))) for one in contents.claims]
+    for folder, paper in dict.fromkeys(places):
+        heading = f"{folder}: paper {paper}" if folder else f"Paper {paper}"
+        lines += [f"## {_escape(heading)}", "", "| claim | published | measured | verdict |"]
         lines.append("|---|---|---|---|")
-        for claim in contents.claims:
-            if str(claim.get("paper", "")) != paper:
+        for claim, place in zip(contents.claims, places, strict=True):
+            if place != (folder, paper):
                 continue
             name = str(claim["verdict"])
             verdict = f"{VERDICTS[name].symbol} {name}" if name in VERDICTS else name
             if name != "reproduced" and claim.get("note"):
                 verdict += f": {claim['note']}"
-            heading = f"`{claim['id']}` {claim['title']}"
-            cells = (heading, describe_published(claim), claim.get("measured") or "-", verdict)
+            name_and_title = f"`{claim['id']}` {claim['title']}"
+            cells = (
+                name_and_title,
+                describe_published(claim),
+                claim.get("measured") or "-",
+                verdict,
+            )
             lines.append("| " + " | ".join(map(_escape, cells)) + " |")
         lines.append("")
     return "\n".join(lines)

@@ -183,10 +183,20 @@
   };
   addEventListener("hashchange", follow);
 
+  // A table wider than its box says so; in a claim that is closed it has no width yet.
+  const watcher = new ResizeObserver((entries) => requestAnimationFrame(() => {
+    for (const { target } of entries) target.classList.toggle("cut", target.scrollWidth > target.clientWidth + 1);
+  }));
+  for (const box of document.querySelectorAll(".scroll")) watcher.observe(box);
+
   // ---- themes ------------------------------------------------------------------------------
   const button = document.getElementById("theme");
   const system = matchMedia("(prefers-color-scheme: dark)");
-  let chosen = false;
+  // Some browsers keep nothing for files opened from disk: then the choice lasts as long as the page.
+  const KEY = "mirrormargin-theme";
+  const recall = () => { try { return localStorage.getItem(KEY); } catch { return null; } };
+  const keep = (theme) => { try { localStorage.setItem(KEY, theme); } catch { /* for this page only */ } };
+  let chosen = recall();
   const paint = (dark) => {
     root.dataset.theme = dark ? "dark" : "light";
     button.textContent = dark ? "Light" : "Dark";
@@ -197,10 +207,14 @@
       if (figure.drawn) draw(figure, theme);
     }
   };
-  button.addEventListener("click", () => { chosen = true; paint(root.dataset.theme !== "dark"); });
+  button.addEventListener("click", () => {
+    chosen = root.dataset.theme === "dark" ? "light" : "dark";
+    keep(chosen);
+    paint(chosen === "dark");
+  });
   system.addEventListener("change", () => { if (!chosen) paint(system.matches); });
 
-  paint(system.matches);
+  paint(chosen ? chosen === "dark" : system.matches);
   figures.forEach(start);
   follow();
   // One figure at a time, so that the page answers while it draws.

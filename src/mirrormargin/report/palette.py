@@ -49,6 +49,7 @@ NAMED = {
     "Polyak": Color("#a33a84", "#ee92cf"),
     "published": GREY,
     "target": INK,
+    "max-margin ray": Color("#9298a2", "#6d7480"),
     "optimal tokens": Color("#00795a", "#39c99b"),
     "locally optimal": Color("#b98300", "#f0c14b"),
     "not settled": GREY,
@@ -65,10 +66,11 @@ NAMED = {
     "W_eq, both parts": Color("#00795a", "#39c99b"),
     "W_dir, the growing part": Color("#0f62c4", "#6aa9ff"),
     "W_one, one token only": GREY,
-    "weighted 1.5": Color("#0b8fb5", "#4cc4ea"),
-    "weighted 3": Color("#d24a0a", "#ff8f4d"),
-    "quadratic": INK,
-    "squared 3": Color("#a33a84", "#ee92cf"),
+    # Other potentials have no p: green, brown and grey are no exponent's.
+    "weighted 1.5": Color("#3f7d20", "#8fd06a"),
+    "weighted 3": Color("#8a5a2b", "#d9a877"),
+    "quadratic": GREY,
+    "squared 3": Color("#c04fa0", "#f5a3da"),
     "spread": Color("#0f62c4", "#6aa9ff"),
     "small": Color("#d24a0a", "#ff8f4d"),
 }

@@ -23,6 +23,22 @@ const plots = (() => {
     return `rgba(${part(1)},${part(3)},${part(5)},${alpha})`;
   };
 
+  // What has no logarithm is a gap, or ends at the data; the numbers themselves stay as they are.
+  const fit = (series, panel) => {
+    const logX = panel.x.scale === "log", logY = panel.y.scale === "log";
+    const gaps = series.x.map((x, i) =>
+      x === null || series.y[i] === null || (logX && x <= 0) || (logY && series.y[i] <= 0));
+    const cut = (values) => values.map((value, i) => (gaps[i] ? null : value));
+    const result = { ...series, x: cut(series.x), y: cut(series.y) };
+    if (!series.low) return result;
+    const low = cut(series.low), high = cut(series.high);
+    const least = [...result.y, ...low].reduce((a, b) => (b !== null && b > 0 ? Math.min(a, b) : a), Infinity);
+    const raise = (value) => (value !== null && logY ? Math.max(value, least) : value);
+    return { ...result, low: low.map(raise), high: high.map(raise) };
+  };
+
+  const fitAll = (panel) => panel.series.map((series) => fit(series, panel));
+
   // The outline of a band, in pieces where there are gaps.
   const outline = (series) => {
     const x = [], y = [];
@@ -72,7 +88,7 @@ const plots = (() => {
     }
     const line = {
       ...base, type: "scatter", mode: "lines", connectgaps: false,
-      line: { color, width: 2, dash: DASHES[series.style] || "solid" },
+      line: { color, width: series.style === "wide" ? 6 : 2, dash: DASHES[series.style] || "solid" },
     };
     if (series.style === "arrow path") {
       const last = series.y.length - 1;
@@ -104,7 +120,7 @@ const plots = (() => {
 
   const traces = (panel, theme, hidden, frame) =>
     panel.heat ? drawHeat(panel, theme, Math.min(frame, panel.heat.values.length - 1))
-      : panel.series.flatMap((series) => drawSeries(series, panel, theme, hidden));
+      : fitAll(panel).flatMap((series) => drawSeries(series, panel, theme, hidden));
 
   const nameTicks = (labels) => {
     const stride = Math.ceil(labels.length / 12);
@@ -134,8 +150,9 @@ const plots = (() => {
   });
 
   const layout = (panel, theme) => {
-    const x = drawAxis(panel.x, theme, panel.series.map((series) => series.x));
-    const y = drawAxis(panel.y, theme, panel.series.flatMap((series) => [series.y, series.low || []]));
+    const shown = fitAll(panel);
+    const x = drawAxis(panel.x, theme, shown.map((series) => series.x));
+    const y = drawAxis(panel.y, theme, shown.flatMap((series) => [series.y, series.low || []]));
     const result = {
       xaxis: x, yaxis: y, autosize: true, margin: { l: 52, r: 14, t: 26, b: 44 }, barmode: "group",
       bargap: 0.25, bargroupgap: 0.06, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
@@ -159,7 +176,8 @@ const plots = (() => {
 
   const config = (name) => ({
     displaylogo: false, responsive: true,
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d", "pan2d"],
+    // A list of what is wanted: Plotly adds others from version to version, one of which uploads.
+    modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
     toImageButtonOptions: { format: "svg", filename: name },
   });
 

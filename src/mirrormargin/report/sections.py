@@ -37,7 +37,7 @@ def format_claims(
     anchors: Sequence[str],
     figures: Mapping[str, tuple[str, str]],
 ) -> str:
-    """The verdicts: chips that filter, then the claims of each paper.
+    """The verdicts: chips that filter, then the claims of each folder and paper.
 
     Args:
         claims: As in claims.json.
@@ -48,15 +48,17 @@ def format_claims(
         return ""
     chips = [_format_chip("", "all", len(claims))]
     chips += [_format_chip(name, name, count) for name, count in count_verdicts(claims).items()]
-    papers = dict.fromkeys(str(claim.get("paper", "")) for claim in claims)
+    keys = [(str(claim.get("folder", "")), str(claim.get("paper", ""))) for claim in claims]
     groups = []
-    for paper in papers:
+    for folder, paper in dict.fromkeys(keys):
         rows = [
             _format_claim(claim, anchor, figures)
-            for claim, anchor in zip(claims, anchors, strict=True)
-            if str(claim.get("paper", "")) == paper
+            for claim, anchor, key in zip(claims, anchors, keys, strict=True)
+            if key == (folder, paper)
         ]
         heading = f"Paper {escape(paper)}" if paper else "Claims"
+        if folder:
+            heading = f"{escape(folder)}: {heading[0].lower()}{heading[1:]}"
         groups.append(
             f'<section class="paper"><h3>{heading}</h3><div class="claims">'
             '<div class="row head" aria-hidden="true"><span>Claim</span><span>Published</span>'
@@ -150,8 +152,8 @@ def _format_tests(claim: dict[str, Any]) -> str:
                 escape(str(test.get("expected") or "")),
                 escape(_format_value(test.get("value"))),
                 escape(interval),
-                f'<span class="{known.style}">{known.symbol} {"yes" if test["holds"] else "no"}'
-                "</span>",
+                f'<span class="{known.style} holds">{known.symbol}'
+                f" {'yes' if test['holds'] else 'no'}</span>",
             )
         )
     if not rows:

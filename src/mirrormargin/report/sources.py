@@ -2,7 +2,7 @@
 
 DIR/claims.json                        verdicts, each with the folder of its evidence
 DIR/run.json                           one run: a training, a flow, a path, or evidence
-DIR/*/run.json, DIR/*/claims.json      several, taken in the order of their names
+DIR/**/run.json, DIR/**/claims.json    several, up to four levels down, in the order of their names
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import ReportError, RunError
+from mirrormargin.report.folders import CLAIMS, EVIDENCE, RUN, find_folders, name_folders
 from mirrormargin.runs import read_run
 
 __all__ = ["KINDS", "ClaimsFolder", "Evidence", "RunFolder", "Sources", "read_sources"]
 
-CLAIMS, RUN = "claims.json", "run.json"
 CLAIMS_FORMAT = 1
-EVIDENCE = "evidence"
 TRAINING, FLOW = "attention training", "mirror flow"
 PATH, JOINT_PATH = "regularization path", "joint regularization path"
 KINDS = (TRAINING, FLOW, PATH, JOINT_PATH, EVIDENCE)
@@ -34,8 +33,16 @@ Evidence = dict[str, tuple[dict[str, Any], Arrays]]  # by experiment
 
 @dataclass(frozen=True, eq=False)
 class ClaimsFolder:
-    """Claims, and the evidence that they name, by experiment."""
+    """Claims, and the evidence that they name, by experiment.
 
+    Attributes:
+        name: How the folder is called on the page.
+        folder: Where it is.
+        document: What claims.json holds.
+        evidence: From the experiment's name to its document and arrays.
+    """
+
+    name: str
     folder: Path
     document: dict[str, Any]
     evidence: Evidence
@@ -47,15 +54,21 @@ class ClaimsFolder:
 
 @dataclass(frozen=True, eq=False)
 class RunFolder:
-    """A run: the name of its folder, its kind, and what is in it."""
+    """A run: the name of its folder on the page, where it is, its kind, and what is in it."""
 
     name: str
+    folder: Path
     kind: str
     document: dict[str, Any]
     arrays: Arrays
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self.arrays[name]
+
+    @property
+    def stem(self) -> str:
+        """The name as a part of a file's name."""
+        return self.name.replace("/", "-")
 
     @property
     def exponents(self) -> tuple[float, ...]:
@@ -75,7 +88,9 @@ class Sources:
 
 
 def read_sources(paths: Sequence[Path]) -> Sources:
-    """Read every claims folder and run folder among the paths and one level below them.
+    """Read every claims folder and run folder among the paths and up to four levels below them.
+
+    Each is named by its place below the path; equal names get more of their parents in front.
 
     Raises:
         ReportError: If there is none, or a damaged one.
@@ -84,41 +99,15 @@ def read_sources(paths: Sequence[Path]) -> Sources:
         raise ReportError("no folder was given: name one that reproduce, train, flow or path wrote")
     claims: list[ClaimsFolder] = []
     runs: list[RunFolder] = []
-    for folder in dict.fromkeys(folder for path in paths for folder in _find_folders(Path(path))):
+    for name, folder in name_folders([one for path in paths for one in find_folders(Path(path))]):
         if (folder / CLAIMS).is_file():
-            claims.append(_read_claims(folder))
-        else:
-            runs.append(_read_any_run(folder))
+            claims.append(_read_claims(name, folder))
+        if (folder / RUN).is_file():
+            runs.append(_read_any_run(name, folder))
     return Sources(tuple(claims), tuple(runs))
 
 
-def _find_folders(path: Path) -> list[Path]:
-    if path.name in (CLAIMS, RUN) and path.is_file():
-        path = path.parent
-    if not path.is_dir():
-        raise ReportError(
-            f"{path} is no folder: give one that mirrormargin reproduce, train, flow or path wrote"
-        )
-    if _is_source(path):
-        return [path]
-    try:
-        below = sorted(folder for folder in path.iterdir() if folder.is_dir())
-    except OSError as error:
-        raise ReportError(f"{path} cannot be read: {error.strerror}") from error
-    found = [folder for folder in below if _is_source(folder)]
-    if not found:
-        raise ReportError(
-            f"{path} holds nothing to report on: there is no {CLAIMS} and no {RUN} in it or in a"
-            " folder of it; write one with mirrormargin reproduce, train, flow or path --out"
-        )
-    return found
-
-
-def _is_source(folder: Path) -> bool:
-    return (folder / CLAIMS).is_file() or (folder / RUN).is_file()
-
-
-def _read_claims(folder: Path) -> ClaimsFolder:
+def _read_claims(name: str, folder: Path) -> ClaimsFolder:
     file = folder / CLAIMS
     try:
         document = json.loads(file.read_bytes())
@@ -129,9 +118,9 @@ def _read_claims(folder: Path) -> ClaimsFolder:
                 f" {CLAIMS_FORMAT} can be read"
             )
         for claim in document["claims"]:
-            for name in ("id", "title", "verdict"):
-                if not isinstance(claim[name], str):
-                    raise TypeError(f"{name} is no text")
+            for key in ("id", "title", "verdict"):
+                if not isinstance(claim[key], str):
+                    raise TypeError(f"{key} is no text")
             for test in claim.get("tests") or []:
                 if not {"name", "holds"} <= test.keys():
                     raise KeyError("name and holds of a test")
@@ -144,14 +133,14 @@ def _read_claims(folder: Path) -> ClaimsFolder:
             f"{file} is damaged ({error!r}): write it again with mirrormargin reproduce"
         ) from error
     evidence: Evidence = {}
-    names = (claim.get("evidence") for claim in document["claims"])
-    for name in dict.fromkeys(name for name in names if name):
-        content, arrays = _read(folder / str(name), EVIDENCE)
-        evidence.setdefault(str(content.get("experiment", name)), (content, arrays))
-    return ClaimsFolder(folder, document, evidence)
+    places = (claim.get("evidence") for claim in document["claims"])
+    for place in dict.fromkeys(place for place in places if place):
+        content, arrays = _read(folder / str(place), EVIDENCE)
+        evidence.setdefault(str(content.get("experiment", place)), (content, arrays))
+    return ClaimsFolder(name, folder, document, evidence)
 
 
-def _read_any_run(folder: Path) -> RunFolder:
+def _read_any_run(name: str, folder: Path) -> RunFolder:
     try:
         kind = json.loads((folder / RUN).read_bytes())["kind"]
     except OSError as error:
@@ -164,7 +153,7 @@ def _read_any_run(folder: Path) -> RunFolder:
             f" {', '.join(KINDS)}"
         )
     document, arrays = _read(folder, kind)
-    return RunFolder(folder.resolve().name, kind, document, arrays)
+    return RunFolder(name, folder, kind, document, arrays)
 
 
 def _read(folder: Path, kind: str) -> tuple[dict[str, Any], Arrays]:

@@ -6,6 +6,7 @@ A heat map with many frames becomes three small maps: the first, the middle and 
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-__all__ = ["FORMATS", "write_static"]
+__all__ = ["FORMATS", "choose_ticks", "write_static"]
 
 FORMATS = ("svg", "pdf", "png")
 WIDTH = 7.0  # inches: two columns of a journal
@@ -146,7 +147,8 @@ def _draw_series(axes: Axes, series: Series) -> None:
     if series.low is not None and series.high is not None:
         axes.fill_between(x, series.low, series.high, color=color, alpha=0.16, linewidth=0)
     shape = {"dashed": (0, (4, 2)), "dotted": (0, (1, 1.6))}.get(series.style, "-")
-    axes.plot(x, y, color=color, linestyle=shape, label=series.label)
+    width = 4.0 if series.style == "wide" else None
+    axes.plot(x, y, color=color, linestyle=shape, linewidth=width, label=series.label)
     if series.style == "arrow path":
         _draw_arrow(axes, x, y, color)
 
@@ -186,12 +188,32 @@ def _name_ticks(axes: Axes, panel: Panel) -> None:
         elif axis.scale == "linear":
             axes.locator_params(axis=name, nbins=6)  # pyright: ignore[reportArgumentType]
         else:
-            low, high = axes.get_xlim() if name == "x" else axes.get_ylim()
-            if high > 100 * low:
-                from matplotlib.ticker import NullLocator
+            from matplotlib.ticker import NullLocator
 
-                # Small ticks are a third of the time and say nothing beside whole decades.
+            # Small ticks are a third of the time and say nothing beside whole decades; on a short
+            # axis their labels overprint.
+            getattr(axes, f"{name}axis").set_minor_locator(NullLocator())
+            low, high = axes.get_xlim() if name == "x" else axes.get_ylim()
+            if high <= 100 * low:
+                ticks = choose_ticks(low, high)
+                labels = [f"{tick:g}" for tick in ticks]
+                axes.set(**{f"{name}ticks": ticks, f"{name}ticklabels": labels})
+                axes.set(**{f"{name}lim": (low, high)})
                 getattr(axes, f"{name}axis").set_minor_locator(NullLocator())
+
+
+def choose_ticks(low: float, high: float) -> list[float]:
+    """Round numbers for a log axis of at most two decades, as few of them as say enough."""
+    first = math.floor(math.log10(low))
+    for digits, enough in (((1, 3), 3), ((1, 2, 5), 2), (range(1, 10), 2)):
+        ticks = [float(f"{digit}e{first + i}") for i in range(4) for digit in digits]
+        inside = [tick for tick in ticks if low <= tick <= high]
+        if len(inside) >= enough:
+            return inside
+    from matplotlib.ticker import MaxNLocator
+
+    even = MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(low, high)
+    return [float(f"{tick:.6g}") for tick in even if low <= tick <= high]
 
 
 def _is_crowded(axis: Axis) -> bool:

@@ -25,10 +25,7 @@ def build_cones(evidence: Evidence) -> Figure | None:
         curves = [_rescale(arrays, row) for row in np.flatnonzero(chosen).tolist()]
         flows.append(Series(group, GRID, *find_median(np.array(curves)), group=group))
         share = arrays["descends"][chosen].mean(axis=0)
-        slopes += [
-            Series(f"{group}, lead {radius[k]:g}", mu, share[:, k], style=style, group=group)
-            for k, style in ((0, "dashed"), (-1, "line"))
-        ]
+        slopes.append(Series(group, mu, share[:, radius.argmax()], group=group))
     stays = arrays["stays"]
     return Figure(
         "cones",
@@ -36,7 +33,8 @@ def build_cones(evidence: Evidence) -> Figure | None:
         f"Left: divergence D of {stays.size} flows that start in a cone, over that at the start,"
         " against log k over the lead in logits at the start; median with the least and the"
         f" largest. {int(stays.sum())} end at the selection of their cone. Right: share of random W"
-        " on the rim of a cone at which the loss falls towards the max-margin solution.",
+        f" on the rim of a cone, at a lead of {radius.max():g} in logits, at which the loss falls"
+        " towards the max-margin solution.",
         (
             Panel(
                 "from a start in the cone",

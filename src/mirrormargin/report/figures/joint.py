@@ -52,8 +52,8 @@ def build_joint(evidence: Evidence) -> Figure | None:
         "joint",
         "W and the head trained together, each with its max-margin ray",
         "Two sequences, both trained from zero, without the + eps of the published normaliser. The"
-        " first panels show two entries of W, the next"
-        " the head v, each with the ray of its max-margin solution. The last ones: mean largest"
+        " first panels show two entries of W, the next the head v, each with the grey ray of its"
+        " max-margin solution. The last ones: mean largest"
         f" attention weight and mean probability of the right label in the first {FIRST_STEPS}"
         " steps.",
         (*matrices, *heads, *curves),

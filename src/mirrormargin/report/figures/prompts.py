@@ -46,7 +46,8 @@ def build_prompts(evidence: Evidence) -> Figure | None:
             values = arrays["divergence"][chosen & (arrays["rule"] == rule)]
             values = np.where(values > 0, values, np.nan)
             lines.append(Series(group, arrays["steps"], *find_median(values), group=group))
-        rates.append(Panel(title, Axis("step", "log"), Axis("1 − cos", "log"), tuple(lines)))
+        axes = Axis("step", "log"), Axis("1 − cos", "log")
+        rates.append(Panel(f"1 − cos, {title}", *axes, tuple(lines)))
     return Figure(
         "prompts",
         "Where a prompt goes from several starts",

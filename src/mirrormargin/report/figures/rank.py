@@ -10,8 +10,9 @@ from mirrormargin.report.sources import Evidence
 
 __all__ = ["build_rank"]
 
-NORMS = ("Frobenius solution", "nuclear-norm solution")
-CHOSEN = (("separable", "best tokens"), ("drawn_separable", "random tokens"))
+STYLES = ("line", "dashed")
+CHOSEN = ("separable", "drawn_separable")  # the best tokens, and random ones
+NORMS = (0, 1)  # places of the Frobenius norm and of the nuclear norm
 
 
 def build_rank(evidence: Evidence) -> Figure | None:
@@ -26,27 +27,36 @@ def build_rank(evidence: Evidence) -> Figure | None:
         size = f"n = {n}" if single else f"n = {n}, T = {T}"
         inside = (sizes[:, 0] == n) & (sizes[:, 1] == T)
         dims = np.unique(sizes[inside, 2])
-        for key, what in CHOSEN:
+        labels = (size, f"{size}, dashed")
+        for key, label, style in zip(CHOSEN, labels, STYLES, strict=True):
             spreads = [find_share(arrays[key][inside & (sizes[:, 2] == d)]) for d in dims]
-            style = "line" if key == "separable" else "dashed"
-            label = f"{what}, {size}"
-            shares.append(Series(label, dims, *_stack(spreads), style=style, group=f"n = {n}, {T}"))
-        for k, name in enumerate(NORMS):
+            shares.append(Series(label, dims, *_stack(spreads), style=style, group=size))
+        for k, label, style in zip(NORMS, labels, STYLES, strict=True):
             known = [arrays["rank"][inside & (sizes[:, 2] == d), k] for d in dims]
             spreads = [find_mean(one[one > 0]) if (one > 0).any() else None for one in known]
             middle = np.array([np.nan if one is None else float(one.middle) for one in spreads])
             if np.isfinite(middle).any():
-                style = "line" if k == 0 else "dashed"
-                label = f"{name}, {size}"
-                ranks.append(Series(label, dims, middle, style=style, group=f"n = {n}, {T}"))
+                ranks.append(Series(label, dims, middle, style=style, group=size))
     return Figure(
         "rank",
         "When tokens can be selected, and the rank of the solutions",
         "Left: share of random problems whose chosen tokens can be selected, with Wilson's 95%"
-        " intervals. Right: mean rank of the max-margin solutions where there are some.",
+        " intervals; solid for the best tokens, dashed for random ones. Right: mean rank of the"
+        " max-margin solutions where there are some; solid for the least Frobenius norm, dashed for"
+        " the least nuclear norm.",
         (
-            Panel("separable", Axis("dimension d"), Axis("share"), tuple(shares)),
-            Panel("rank", Axis("dimension d"), Axis("rank"), tuple(ranks)),
+            Panel(
+                "separable: best tokens, dashed random ones",
+                Axis("dimension d"),
+                Axis("share"),
+                tuple(shares),
+            ),
+            Panel(
+                "rank: Frobenius norm, dashed nuclear norm",
+                Axis("dimension d"),
+                Axis("rank"),
+                tuple(ranks),
+            ),
         ),
     )
 

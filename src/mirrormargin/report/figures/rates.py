@@ -42,7 +42,8 @@ def build_rates(evidence: Evidence) -> Figure | None:
             lines.append(draw_bound(x, most, one))
             norms.append(Series(group, x, *find_median(arrays["norm"][flows]), group=group))
         settling.append(Panel(title, Axis("log₁₀ k", "log"), Axis("D", "log"), tuple(lines)))
-        growing.append(Panel(title, Axis("log₁₀ k", "log"), Axis("‖W‖ₚ", "log"), tuple(norms)))
+        axes = Axis("log₁₀ k", "log"), Axis("‖W‖ₚ", "log")
+        growing.append(Panel(f"norm, {title}", *axes, tuple(norms)))
     count = len(np.unique(arrays["seed"]))
     return Figure(
         "rates",

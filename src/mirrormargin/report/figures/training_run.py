@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +16,10 @@ __all__ = ["build_training"]
 
 Array = NDArray[np.float64]
 MAX_MAPS = 3
-ENDS = {0: "all steps", 1: "zero gradient", 2: "diverged", 3: "out of reach"}
+RUNNING = 0  # to the end, or as far as it was planned
+MISSING = "–"
+OWN = "own"  # the target is the solution for the tokens that the run itself selects
+ENDS = {RUNNING: "all steps", 1: "zero gradient", 2: "diverged", 3: "out of reach"}
 
 
 def build_training(run: RunFolder) -> list[Figure]:
@@ -34,7 +39,7 @@ def build_training(run: RunFolder) -> list[Figure]:
     rule = run.document["settings"]["step_rule"]
     figures = [
         Figure(
-            f"training-{run.name}",
+            f"training-{run.stem}",
             f"Training {run.name}",
             f"{rule.capitalize()} steps; {count} run{'s' if count > 1 else ''} at each p: the"
             " median with the least and the largest.",
@@ -66,11 +71,22 @@ def _draw_curves(run: RunFolder, values: Array) -> tuple[Series, ...]:
 def _list_ends(run: RunFolder) -> Table:
     rows = []
     optimal = _find_optimal(run)
+    interrupted = run["planned"].shape[-1] > run["steps"].shape[-1]
     for j, p in enumerate(run.exponents):
         selected = run["selection"][:, j, :, -1]
         ends = run["end"][:, j].ravel().tolist()
-        names = [f"{ends.count(code)} {name}" for code, name in ENDS.items() if code in ends]
+        names = [
+            f"{ends.count(code)} {name}"
+            for code, name in ENDS.items()
+            if code in ends and not (interrupted and code == RUNNING)
+        ]
         divergence = _format_ends(run, "divergence", j, ".3g")
+        if interrupted and divergence == MISSING and run.document["settings"]["target"] == OWN:
+            divergence = "needs the tokens selected in the end"
+        if interrupted:
+            done, total = int(run["steps"][:, j].max()), int(run["planned"][j, -1])
+            resume = shlex.join(["mirrormargin", "train", "--resume", str(run.folder)])
+            names.append(f"interrupted at step {done} of {total}; {resume} goes on")
         shares = f"{(selected == optimal[:, None]).mean():.1%}"
         norm, gap = _format_ends(run, "norm", j, ".4g"), run["log_loss_gap"][:, j, :, -1]
         loss = f"{np.median(gap) / np.log(10):.4g}"
@@ -88,10 +104,10 @@ def _find_optimal(run: RunFolder) -> NDArray[np.intp]:
 
 def _format_ends(run: RunFolder, name: str, j: int, form: str) -> str:
     if name not in run.arrays:
-        return "–"
+        return MISSING
     last = run[name][:, j, :, -1]
     known = last[np.isfinite(last)]
-    return f"{np.median(known):{form}}" if known.size else "–"
+    return f"{np.median(known):{form}}" if known.size else MISSING
 
 
 def _draw_maps(run: RunFolder) -> Figure:
@@ -100,7 +116,7 @@ def _draw_maps(run: RunFolder) -> Figure:
     shown = range(min(len(run.exponents), MAX_MAPS))
     frames = choose_frames(steps, int(steps.max()))
     return Figure(
-        f"attention-{run.name}",
+        f"attention-{run.stem}",
         f"Attention along training {run.name}",
         "Attention of the first problem from the first start. Outlined cells are the optimal"
         " tokens.",

@@ -37,7 +37,7 @@ def build_trajectories(evidence: Evidence) -> Figure | None:
     return Figure(
         "trajectories",
         "W along training, and the max-margin ray",
-        "Two entries of W, trained from zero on one problem. The dashed ray has the direction of"
+        "Two entries of W, trained from zero on one problem. The grey ray has the direction of"
         " the max-margin solution at the same p; dots are at the steps "
         + "; ".join(
             f"{', '.join(map(str, row.tolist()))} ({name_exponent(one)})"
@@ -65,7 +65,7 @@ def draw_path(xy: Array, ray: Array, group: str, marks: NDArray[np.bool_]) -> tu
     moved = np.append(True, (np.diff(xy, axis=1) != 0).any(axis=0))
     xy, marks = xy[:, moved], marks[moved]
     return (
-        Series("max-margin ray", [0.0, end[0]], [0.0, end[1]], style="dashed", group="target"),  # pyright: ignore[reportArgumentType]
+        Series("max-margin ray", *np.stack([np.zeros(2), end], axis=1), style="wide"),
         Series(f"training at {group}", xy[0], xy[1], style="arrow path", group=group),
         Series("marked steps", xy[0, marks], xy[1, marks], style="points", group="target"),
     )
