@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ __all__ = ["FORMATS", "choose_ticks", "write_static"]
 
 FORMATS = ("svg", "pdf", "png")
 WIDTH = 7.0  # inches: two columns of a journal
+TITLE_WIDTH = 84  # characters of bold type across all columns
 ROW_HEIGHT = 2.35
 DPI = 300
 
@@ -87,7 +89,7 @@ def write_static(figure: Figure, stem: Path) -> list[Path]:
         FigureCanvasAgg(canvas)
         canvas.get_layout_engine().set(w_pad=0.08, h_pad=0.06)  # pyright: ignore
         for place, panel in enumerate(cells, start=1):
-            _draw_panel(canvas.add_subplot(rows, columns, place), panel)
+            _draw_panel(canvas.add_subplot(rows, columns, place), panel, columns)
         _draw_legend(canvas, figure)
         # Once: to lay out takes as long as to draw, and the three files look the same.
         canvas.draw_without_rendering()
@@ -116,8 +118,9 @@ def _split(panel: Panel) -> list[Panel]:
     ]
 
 
-def _draw_panel(axes: Axes, panel: Panel) -> None:
-    axes.set_title(panel.title, loc="left", fontweight="bold")
+def _draw_panel(axes: Axes, panel: Panel, columns: int) -> None:
+    width = math.floor(TITLE_WIDTH / columns)
+    axes.set_title(textwrap.fill(panel.title, width), loc="left", fontweight="bold")
     axes.set_xlabel(panel.x.label)
     axes.set_ylabel(panel.y.label)
     if panel.heat is not None:
