@@ -1,6 +1,7 @@
 """Shared test configuration."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -9,6 +10,10 @@ import torch
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # the catalogue
+
+# A shell that starts the tests in the background lets them ignore interrupts, which some test.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Each test process gets one torch thread: the processes already share the cores.
 if "PYTEST_XDIST_WORKER" in os.environ:

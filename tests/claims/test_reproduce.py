@@ -196,21 +196,34 @@ def test_killed_at_random_moments_it_resumes_to_the_same_document(finished, tmp_
     _, document = finished
     moments = random.Random(5)
     with_parts = 0
-    for _ in range(10):
+    for number in range(10):
         process = start(tmp_path)
-        # From the import to well after the end, were it not for the kills before.
-        time.sleep(moments.uniform(0.0, 8.0))
+        if number % 2:  # at any moment, mostly while it imports
+            time.sleep(moments.uniform(0.0, 6.0))
+        else:  # soon after a part was saved
+            wait_for_a_part(tmp_path, process)
+            time.sleep(moments.uniform(0.0, 0.4))
         children = find_children(process.pid)
         process.kill()
         process.communicate()
         wait_for_end(children)
-        with_parts += bool(list(tmp_path.glob("evidence/*/parts/*/run.json")))
+        with_parts += bool(find_parts(tmp_path))
     last = start(tmp_path)
     text = last.communicate()[0].decode()
     assert last.returncode == 0, text
     assert strip(json.loads((tmp_path / DOCUMENT).read_text())) == strip(document)
     assert not list(tmp_path.glob("evidence/*/parts"))
     assert with_parts, "no kill came while some parts were done and others not"
+
+
+def find_parts(out):
+    return set(out.glob("evidence/*/parts/*/run.json"))
+
+
+def wait_for_a_part(out, process):
+    before, deadline = find_parts(out), time.monotonic() + 60
+    while find_parts(out) <= before and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def wait_for_end(processes):
