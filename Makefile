@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser lint claims bench clean
+.PHONY: help demo test browser lint claims campaign bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,9 @@ claims: $(STAMP) ## Run all claims with all seeds (minutes); writes claims/ and 
 	$(BIN)/mirrormargin reproduce all --profile full --out claims
 	$(BIN)/mirrormargin report claims --out claims/report.html --figures claims/figures
 	$(BIN)/mirrormargin report claims --out docs/verdicts.md
+
+campaign: $(STAMP) ## Make missing records of trainings on real data (hours; needs the data)
+	$(BIN)/mirrormargin campaign
 
 bench: $(STAMP) ## Time steps, solves and training against others' (BENCH_FLAGS=--quick for less)
 	$(BIN)/python benchmarks/step.py $(BENCH_FLAGS)

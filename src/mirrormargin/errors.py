@@ -4,8 +4,11 @@ from typing import Any
 
 __all__ = [
     "ClaimError",
+    "DataError",
+    "DivergedError",
     "GeometryError",
     "MirrorMarginError",
+    "ModelError",
     "NonFiniteGradientError",
     "NotSeparableError",
     "OptimizerError",
@@ -13,6 +16,7 @@ __all__ = [
     "ReportError",
     "RunError",
     "SolverError",
+    "TrainingError",
     "TrainingInterrupted",
 ]
 
@@ -35,6 +39,22 @@ class NonFiniteGradientError(MirrorMarginError, ArithmeticError):
 
 class ProblemError(MirrorMarginError, ValueError):
     """The arrays of an attention problem do not fit together."""
+
+
+class DataError(MirrorMarginError, ValueError):
+    """A data set is absent, damaged, or not of the form that was asked for."""
+
+
+class ModelError(MirrorMarginError, ValueError):
+    """A model cannot be built or loaded as asked, or was given inputs it has no place for."""
+
+
+class TrainingError(MirrorMarginError, ValueError):
+    """A training cannot run as configured, or its folder cannot be gone on with."""
+
+
+class DivergedError(TrainingError):
+    """The loss of a training is not finite any more."""
 
 
 class ClaimError(MirrorMarginError, ValueError):

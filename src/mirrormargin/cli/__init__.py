@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from mirrormargin import __version__
 from mirrormargin.cli import (
+    campaign,
     completion,
     demo,
     doctor,
@@ -87,6 +88,17 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mirrormargin {__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
-    for module in (demo, train, solve, flow, path, reproduce, report, doctor, completion):
+    for module in (
+        demo,
+        train,
+        solve,
+        flow,
+        path,
+        reproduce,
+        campaign,
+        report,
+        doctor,
+        completion,
+    ):
         module.add_parser(commands)
     return parser

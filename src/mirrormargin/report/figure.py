@@ -1,6 +1,7 @@
 """What a figure shows, in plain numbers: no drawing library is known here.
 
 A figure is a row of panels; a panel has two axes and either series or a heat map with frames.
+Texts with shaded words may stand below the panels.
 Points that are not finite are gaps. Every renderer gets the same :class:`Figure`.
 """
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.errors import ReportError
+from mirrormargin.report.highlights import HighlightedTexts
 
 __all__ = ["SCALES", "STYLES", "Axis", "Figure", "HeatFrames", "Panel", "Series", "Table"]
 
@@ -24,11 +26,21 @@ STYLES = ("line", "dashed", "dotted", "wide", "points", "bars", "arrow path")
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis; with ``ticks`` it has these names at the places 0, 1, 2, ..."""
+    """An axis.
+
+    Attributes:
+        label: What is measured along it.
+        scale: One of ``SCALES``.
+        ticks: Names of the places 0, 1, 2, ...; numbers if there are none.
+        marks: Places that get their number; chosen by the renderer if there are none.
+        is_reversed: Whether it falls from left to right, or upwards.
+    """
 
     label: str
     scale: str = "linear"
     ticks: tuple[str, ...] = ()
+    marks: tuple[float, ...] = ()
+    is_reversed: bool = False
 
     def __post_init__(self) -> None:
         if self.scale not in SCALES:
@@ -111,6 +123,10 @@ class HeatFrames:
         col_labels: Names of the columns.
         marked: Cells (row, column) to be outlined.
         quantity: What the numbers are.
+        row_ticks: Places along the rows with the text to write there, in place of their names.
+        col_ticks: The same along the columns.
+        dots: Sizes from 0 to 1 of dots over the cells, (rows, columns); None for no dots.
+        notes: Texts over the map, each as row, column and text.
     """
 
     values: Array
@@ -119,6 +135,10 @@ class HeatFrames:
     col_labels: tuple[str, ...]
     marked: tuple[tuple[int, int], ...] = ()
     quantity: str = "attention"
+    row_ticks: tuple[tuple[float, str], ...] = ()
+    col_ticks: tuple[tuple[float, str], ...] = ()
+    dots: Array | None = None
+    notes: tuple[tuple[float, float, str], ...] = ()
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values, dtype=np.float64)
@@ -126,6 +146,11 @@ class HeatFrames:
         if values.ndim != 3 or values.shape != named or not values.size:
             raise ReportError(f"a heat map of shape {values.shape} has labels for {named}")
         object.__setattr__(self, "values", values)
+        if self.dots is not None:
+            dots = np.asarray(self.dots, dtype=np.float64)
+            if dots.shape != values.shape[1:]:
+                raise ReportError(f"a heat map of shape {values.shape[1:]} has dots {dots.shape}")
+            object.__setattr__(self, "dots", dots)
 
     def take(self, frames: Sequence[int]) -> HeatFrames:
         """The same map with some of its frames."""
@@ -135,7 +160,7 @@ class HeatFrames:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """Two axes, and what is between them."""
+    """Two axes, and what is between them; a wide one has a row of the figure to itself."""
 
     title: str
     x: Axis
@@ -143,6 +168,7 @@ class Panel:
     series: tuple[Series, ...] = ()
     heat: HeatFrames | None = None
     equal_aspect: bool = False
+    is_wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,6 +194,7 @@ class Figure:
         panels: From left to right, then down.
         columns: How many panels fit beside each other on a wide page.
         table: Numbers to go with it.
+        texts: Texts with shaded words, below the panels.
     """
 
     name: str
@@ -176,6 +203,7 @@ class Figure:
     panels: tuple[Panel, ...]
     columns: int = 2
     table: Table | None = None
+    texts: HighlightedTexts | None = None
 
 
 def _read_vector(value: ArrayLike, name: str) -> Array:

@@ -1,4 +1,7 @@
-"""The verdicts as Markdown tables, one for each paper: for a README or a pull request."""
+"""The verdicts as Markdown tables, one for each paper: for a README or a pull request.
+
+Of texts with shaded words there is a table of the word of largest weight.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from pathlib import Path
 
 from mirrormargin.errors import ReportError
 from mirrormargin.report.contents import Contents
+from mirrormargin.report.highlights import HighlightedTexts
 from mirrormargin.report.verdicts import VERDICTS, count_verdicts, describe_published
 from mirrormargin.runs import write_atomically
 
@@ -54,7 +58,25 @@ def format_markdown(contents: Contents, title: str, command: str | None) -> str:
             )
             lines.append("| " + " | ".join(map(_escape, cells)) + " |")
         lines.append("")
+    for figure in contents.figures:
+        if figure.texts is not None:
+            lines += [f"## {_escape(figure.title)}", "", *_list_top_words(figure.texts), ""]
     return "\n".join(lines)
+
+
+def _list_top_words(texts: HighlightedTexts) -> list[str]:
+    rows = [("text", *texts.columns)]
+    for row in texts.rows:
+        text = row[0].join_words() if row else ""
+        rows.append((text, *(one.find_top() for one in row)))
+    head, *body = ("| " + " | ".join(map(_escape, row)) + " |" for row in rows)
+    return [
+        f"{_escape(texts.title)}: the word of largest weight.",
+        "",
+        head,
+        "|---" * len(rows[0]) + "|",
+        *body,
+    ]
 
 
 def _escape(text: str) -> str:

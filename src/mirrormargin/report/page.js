@@ -18,9 +18,10 @@
     figure.plots = [...section.querySelectorAll(".plot")];
     for (const panel of figure.panels)
       for (const series of panel.series) if (!series.visible) figure.hidden.add(series.label);
-    figure.panels.forEach((panel, i) => { figure.plots[i].style.height = `${plots.height(panel)}px`; });
+    figure.panels.forEach((panel, i) => { figure.plots[i].style.height = `${plots.height(panel, figure.plots[i].clientWidth)}px`; });
     addLegend(figure, section.querySelector(".legend"));
     addPlayer(figure, section.querySelector(".player"));
+    if (figure.texts) addTexts(figure.texts, section.querySelector(".texts"));
     for (const button of section.querySelectorAll("[data-format]"))
       button.addEventListener("click", () => download(figure, button.dataset.format));
   };
@@ -96,6 +97,48 @@
     box.append(button, slider, label);
   };
 
+  // ---- texts with shaded words ---------------------------------------------------------------
+  const ROWS_SHOWN = 8;
+  const markRight = (right) => {
+    const [style, text, label] = right === 1 ? ["good", "✓", "classified rightly"]
+      : right === 0 ? ["bad", "✗", "classified wrongly"]
+        : ["partly", `${Math.round(100 * right)}%`, "classified rightly in a part of the trainings"];
+    const mark = make("span", { className: `mark ${style}`, textContent: text, title: label });
+    mark.setAttribute("role", "img");
+    mark.setAttribute("aria-label", right === 0 || right === 1 ? label : `${text} ${label}`);
+    return mark;
+  };
+
+  const writeText = (text, column) => {
+    const cell = make("td");
+    cell.dataset.column = column;
+    text.tokens.forEach((token, i) => {
+      const word = make(i === text.marked ? "u" : "span", { className: "word", textContent: token });
+      word.title = `${token}: ${text.weights[i]}`;
+      word.style.setProperty("--weight", text.weights[i]);
+      cell.append(word, " ");
+    });
+    if (text.right !== null) cell.append(markRight(text.right));
+    return cell;
+  };
+
+  const addTexts = (texts, box) => {
+    const heads = texts.columns.map((name) => make("th", { scope: "col", textContent: name }));
+    const rows = texts.rows.map((row) => make("tr", {}, ...row.map((text, i) => writeText(text, texts.columns[i]))));
+    box.append(make("h4", { textContent: texts.title }), make("table", {},
+      make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows)));
+    if (rows.length <= ROWS_SHOWN) return;
+    const button = make("button", { type: "button", className: "quiet" });
+    const show = (all) => {
+      rows.forEach((row, i) => { row.hidden = !all && i >= ROWS_SHOWN; });
+      button.textContent = all ? "Show fewer" : `Show all ${rows.length}`;
+      button.setAttribute("aria-expanded", String(all));
+    };
+    button.addEventListener("click", () => show(button.getAttribute("aria-expanded") === "false"));
+    show(false);
+    box.append(button);
+  };
+
   // ---- downloads and copies ----------------------------------------------------------------
   const quote = (cell) => {
     const text = cell === null || cell === undefined ? "" : String(cell);
@@ -112,12 +155,16 @@
     return rows;
   };
 
+  const listTokens = (texts) => texts.rows.flatMap((row, number) => row.flatMap((text, i) =>
+    text.tokens.map((token, t) => [texts.title, `${texts.columns[i]} / text ${number + 1}`, token, text.weights[t], "", ""])));
+
   const tabulate = (figure) =>
-    [["panel", "series", "x", "y", "low", "high"], ...figure.panels.flatMap(listPoints)]
+    [["panel", "series", "x", "y", "low", "high"], ...figure.panels.flatMap(listPoints),
+      ...(figure.texts ? listTokens(figure.texts) : [])]
       .map((row) => row.map(quote).join(",")).join("\n") + "\n";
 
   const describe = (figure) => JSON.stringify({
-    name: figure.name, title: figure.title,
+    name: figure.name, title: figure.title, texts: figure.texts,
     panels: figure.panels.map(({ title, x, y, series, heat }) => ({
       title, x, y, series: series.map(({ colors, visible, ...rest }) => rest),
       heat: heat && { frames: heat.frames, rows: heat.rows, columns: heat.columns, marked: heat.marked, values: heat.values },

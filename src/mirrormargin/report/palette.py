@@ -71,6 +71,15 @@ NAMED = {
     "weighted 3": Color("#8a5a2b", "#d9a877"),
     "quadratic": GREY,
     "squared 3": Color("#c04fa0", "#f5a3da"),
+    # Ways to train: what has a p has its colour. AdamW is ink, as MirrorAdam is at p = 2.
+    "AdamW": INK,
+    "Adam": INK,
+    "SGD": GREY,
+    "SNGD": Color("#00795a", "#39c99b"),
+    "AdamW + L1": Color("#d24a0a", "#ff8f4d"),
+    "Powerpropagation": Color("#a33a84", "#ee92cf"),
+    "gradual pruning": Color("#b98300", "#f0c14b"),
+    "untrained": GREY,
     "spread": Color("#0f62c4", "#6aa9ff"),
     "small": Color("#d24a0a", "#ff8f4d"),
 }

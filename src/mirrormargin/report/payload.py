@@ -1,6 +1,6 @@
 """The figures as the page's script reads them: thinned, rounded, and safe inside a script element.
 
-    [{"id", "name", "title", "panels": [{"title", "x", "y", "equal", "series", "heat"}]}]
+    [{"id", "name", "title", "panels": [{"title", "x", "y", "equal", "series", "heat"}], "texts"}]
 
 Every series carries its colour on light and on dark paper. Numbers that a log axis cannot show are
 kept, for the downloads; the script leaves them out when it draws.
@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import ReportError
-from mirrormargin.report.figure import Axis, Figure, Panel
+from mirrormargin.report.figure import Axis, Figure, HeatFrames, Panel
 from mirrormargin.report.palette import HEAT, find_color
+from mirrormargin.report.tables import describe_texts
 from mirrormargin.report.thinning import thin_figure
 
 __all__ = ["MAX_POINTS", "embed_json", "format_payload"]
@@ -64,7 +65,10 @@ def _describe(figure: Figure, identity: str) -> dict[str, Any]:
     maps = [panel["heat"] for panel in panels if panel["heat"]]
     if maps:
         maps[-1]["scale"] = True  # one colour bar is enough
-    return {"id": identity, "name": figure.name, "title": figure.title, "panels": panels}
+    texts = describe_texts(figure.texts)
+    return {
+        "id": identity, "name": figure.name, "title": figure.title, "panels": panels, "texts": texts
+    }  # fmt: skip
 
 
 def _describe_panel(panel: Panel) -> dict[str, Any]:
@@ -81,29 +85,40 @@ def _describe_panel(panel: Panel) -> dict[str, Any]:
         if one.low is not None and one.high is not None:
             row |= {"low": _round(one.low), "high": _round(one.high)}
         series.append(row)
-    heat = panel.heat
     return {
         "title": panel.title,
         "x": _describe_axis(panel.x),
         "y": _describe_axis(panel.y),
         "equal": panel.equal_aspect,
         "series": series,
-        "heat": None
-        if heat is None
-        else {
-            "frames": list(heat.frame_labels),
-            "rows": list(heat.row_labels),
-            "columns": list(heat.col_labels),
-            "marked": [list(cell) for cell in heat.marked],
-            "values": [[_round(row, 4) for row in frame] for frame in heat.values],
-            "colors": [list(color) for color in HEAT],
-            "scale": False,
-        },
+        "heat": None if panel.heat is None else _describe_heat(panel.heat),
+    }
+
+
+def _describe_heat(heat: HeatFrames) -> dict[str, Any]:
+    return {
+        "frames": list(heat.frame_labels),
+        "rows": list(heat.row_labels),
+        "columns": list(heat.col_labels),
+        "marked": [list(cell) for cell in heat.marked],
+        "values": [[_round(row, 4) for row in frame] for frame in heat.values],
+        "rowTicks": [list(tick) for tick in heat.row_ticks],
+        "columnTicks": [list(tick) for tick in heat.col_ticks],
+        "dots": None if heat.dots is None else [_round(row, 2) for row in heat.dots],
+        "notes": [list(note) for note in heat.notes],
+        "colors": [list(color) for color in HEAT],
+        "scale": False,
     }
 
 
 def _describe_axis(axis: Axis) -> dict[str, Any]:
-    return {"label": axis.label, "scale": axis.scale, "ticks": list(axis.ticks)}
+    return {
+        "label": axis.label,
+        "scale": axis.scale,
+        "ticks": list(axis.ticks),
+        "marks": list(axis.marks),
+        "reversed": axis.is_reversed,
+    }
 
 
 def _round(values: NDArray[np.float64], digits: int = DIGITS) -> list[float | int | None]:

@@ -110,12 +110,22 @@ const plots = (() => {
     const { heat } = panel;
     const scale = heat.colors.map((pair, i) => [i / (heat.colors.length - 1), pair[theme.index]]);
     return [{
-      type: "heatmap", z: heat.values[frame], zmin: 0, zmax: 1, colorscale: scale, xgap: 1.5, ygap: 1.5,
+      type: "heatmap", z: heat.values[frame], zmin: 0, zmax: 1, colorscale: scale,
+      xgap: panel.equal ? 0.5 : 1.5, ygap: panel.equal ? 0.5 : 1.5,
       showscale: heat.scale, hoverongaps: false,
       colorbar: { thickness: 10, len: 0.9, outlinewidth: 0, tickvals: [0, 0.5, 1], tickfont: { color: theme.soft } },
       text: heat.rows.map((row) => heat.columns.map((column) => plain(`${row}, ${column}`))),
       hovertemplate: "%{text}: %{z:.3f}<extra></extra>", showlegend: false,
-    }];
+    }, ...(heat.dots ? [drawDots(heat.dots, theme)] : [])];
+  };
+
+  const drawDots = (dots, theme) => {
+    const cells = dots.flatMap((row, i) => row.flatMap((size, j) => (size > 0 ? [[j, i, size]] : [])));
+    return {
+      type: "scatter", mode: "markers", hoverinfo: "skip", showlegend: false,
+      x: cells.map(([x]) => x), y: cells.map(([, y]) => y),
+      marker: { color: theme.mark, opacity: 0.85, line: { width: 0 }, size: cells.map(([, , size]) => 1 + 3.5 * size) },
+    };
   };
 
   const traces = (panel, theme, hidden, frame) =>
@@ -127,6 +137,10 @@ const plots = (() => {
     const shown = labels.map((_, i) => i).filter((i) => i % stride === 0);
     return { tickmode: "array", tickvals: shown, ticktext: shown.map((i) => plain(labels[i])) };
   };
+
+  const placeTicks = (ticks) => ({
+    tickmode: "array", tickvals: ticks.map(([place]) => place), ticktext: ticks.map(([, text]) => plain(text)),
+  });
 
   // Whole decades only, and no more of them than can be read; 1, 2, 5 where there is but one.
   const spaceDecades = (values, soft) => {
@@ -147,6 +161,8 @@ const plots = (() => {
     tickfont: { size: 12, color: theme.soft }, exponentformat: "power", minexponent: 4,
     ...(axis.scale === "log" ? spaceDecades(values, theme.soft) : {}),
     ...(axis.ticks.length ? nameTicks(axis.ticks) : {}),
+    ...(axis.marks.length ? placeTicks(axis.marks.map((place) => [place, String(place)])) : {}),
+    ...(axis.reversed ? { autorange: "reversed" } : {}),
   });
 
   const layout = (panel, theme) => {
@@ -163,8 +179,13 @@ const plots = (() => {
     };
     if (panel.equal) y.scaleanchor = "x";
     if (panel.heat) {
-      Object.assign(x, nameTicks(panel.heat.columns), { showgrid: false, showline: false, ticks: "" });
-      Object.assign(y, nameTicks(panel.heat.rows), { showgrid: false, showline: false, ticks: "", autorange: "reversed" });
+      const { heat } = panel, bare = { showgrid: false, showline: false, ticks: "" };
+      Object.assign(x, heat.columnTicks.length ? placeTicks(heat.columnTicks) : nameTicks(heat.columns), bare);
+      Object.assign(y, heat.rowTicks.length ? placeTicks(heat.rowTicks) : nameTicks(heat.rows), bare, { autorange: "reversed" });
+      if (panel.equal) Object.assign(y, { constrain: "domain" }), Object.assign(x, { constrain: "domain" });
+      result.annotations = heat.notes.map(([row, column, text]) => ({
+        x: column, y: row, text: plain(text), showarrow: false, font: { size: 11, color: theme.soft },
+      }));
       result.shapes = panel.heat.marked.map(([i, j]) => ({
         type: "rect", x0: j - 0.47, x1: j + 0.47, y0: i - 0.47, y1: i + 0.47, line: { color: theme.mark, width: 2 },
       }));
@@ -172,7 +193,12 @@ const plots = (() => {
     return result;
   };
 
-  const height = (panel) => (panel.heat ? Math.max(220, 28 * panel.heat.rows.length + 90) : 310);
+  const height = (panel, width) => {
+    if (!panel.heat) return 310;
+    const rows = panel.heat.rows.length, columns = panel.heat.columns.length;
+    if (panel.equal) return Math.max(180, Math.min(10, (width - 130) / columns) * rows + 70);
+    return Math.max(220, 28 * rows + 90);
+  };
 
   const config = (name) => ({
     displaylogo: false, responsive: true,

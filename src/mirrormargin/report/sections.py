@@ -190,7 +190,7 @@ def format_figures(
             f'<a href="#{claim}">{escape(text)}</a>' for claim, text in claims.get(figure.name, ())
         )
         panels = "".join(
-            f'<div class="panel"><h4>{escape(panel.title)}</h4><div class="plot" role="group"'
+            f'<div class="panel{" wide" if panel.is_wide else ""}"><h4>{escape(panel.title)}</h4><div class="plot" role="group"'
             f' aria-label="{escape(panel.title or figure.title)}: {escape(panel.y.label)} against'
             f' {escape(panel.x.label)}"></div></div>'
             for panel in figure.panels
@@ -208,6 +208,7 @@ def format_figures(
             + '<div class="legend" role="group" aria-label="What is shown"></div>'
             + '<div class="player"></div>'
             + f'<div class="panels columns-{columns}">{panels}</div>'
+            + ('<div class="texts"></div>' if figure.texts else "")
             + f'<p class="caption">{escape(figure.caption)}</p>'
             + (_format_table(figure.table) if figure.table else "")
             + (f'<div class="downloads">{downloads}</div>' if figure.panels else "")

@@ -9,7 +9,7 @@ import io
 import math
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -83,13 +83,14 @@ def write_static(figure: Figure, stem: Path) -> list[Path]:
     with mpl.rc_context(_SETTINGS):  # pyright: ignore[reportArgumentType]
         cells = [cell for panel in figure.panels for cell in _split(panel)]
         columns = 3 if len(cells) > len(figure.panels) else min(figure.columns, len(cells))
-        rows = -(-len(cells) // columns)
-        height = ROW_HEIGHT if columns > 1 else 3.2
-        canvas = Canvas(figsize=(WIDTH, rows * height + 0.45), layout="constrained")
+        places, heights = _place(cells, columns)
+        canvas = Canvas(figsize=(WIDTH, sum(heights) + 0.45), layout="constrained")
         FigureCanvasAgg(canvas)
         canvas.get_layout_engine().set(w_pad=0.08, h_pad=0.06)  # pyright: ignore
-        for place, panel in enumerate(cells, start=1):
-            _draw_panel(canvas.add_subplot(rows, columns, place), panel, columns)
+        grid = canvas.add_gridspec(len(heights), columns, height_ratios=heights)
+        for panel, place in zip(cells, places, strict=True):
+            axes = canvas.add_subplot(grid[place])
+            _draw_panel(axes, panel, 1 if panel.is_wide else columns)
         _draw_legend(canvas, figure)
         # Once: to lay out takes as long as to draw, and the three files look the same.
         canvas.draw_without_rendering()
@@ -118,13 +119,38 @@ def _split(panel: Panel) -> list[Panel]:
     ]
 
 
+def _place(cells: list[Panel], columns: int) -> tuple[list[tuple[int, Any]], list[float]]:
+    """Row and column of each panel, and the height of each row."""
+    places: list[tuple[int, Any]] = []
+    heights: list[float] = []
+    free = 0  # columns left in the last row
+    for panel in cells:
+        if panel.is_wide or not free:
+            heights.append(_find_height(panel, columns))
+            free = columns
+        if panel.is_wide:
+            places.append((len(heights) - 1, slice(None)))
+            free = 0
+        else:
+            places.append((len(heights) - 1, columns - free))
+            free -= 1
+    return places, heights
+
+
+def _find_height(panel: Panel, columns: int) -> float:
+    if panel.is_wide and panel.heat is not None and panel.equal_aspect:
+        rows, cols = panel.heat.values.shape[1:]
+        return min(0.75 * WIDTH * rows / cols + 0.5, 9.0)
+    return ROW_HEIGHT if columns > 1 else 3.2
+
+
 def _draw_panel(axes: Axes, panel: Panel, columns: int) -> None:
     width = math.floor(TITLE_WIDTH / columns)
     axes.set_title(textwrap.fill(panel.title, width), loc="left", fontweight="bold")
     axes.set_xlabel(panel.x.label)
     axes.set_ylabel(panel.y.label)
     if panel.heat is not None:
-        _draw_heat(axes, panel.heat)
+        _draw_heat(axes, panel.heat, "equal" if panel.equal_aspect else "auto")
         return
     axes.set_xscale(panel.x.scale)
     axes.set_yscale(panel.y.scale)
@@ -188,6 +214,12 @@ def _name_ticks(axes: Axes, panel: Panel) -> None:
             axes.set(**{f"{name}ticks": range(len(axis.ticks)), f"{name}ticklabels": axis.ticks})
             if name == "x" and _is_crowded(axis):
                 axes.tick_params(axis="x", labelrotation=30)
+        elif axis.marks:
+            from matplotlib.ticker import NullLocator
+
+            labels = [f"{mark:g}" for mark in axis.marks]
+            axes.set(**{f"{name}ticks": axis.marks, f"{name}ticklabels": labels})
+            getattr(axes, f"{name}axis").set_minor_locator(NullLocator())
         elif axis.scale == "linear":
             axes.locator_params(axis=name, nbins=6)  # pyright: ignore[reportArgumentType]
         else:
@@ -203,6 +235,8 @@ def _name_ticks(axes: Axes, panel: Panel) -> None:
                 axes.set(**{f"{name}ticks": ticks, f"{name}ticklabels": labels})
                 axes.set(**{f"{name}lim": (low, high)})
                 getattr(axes, f"{name}axis").set_minor_locator(NullLocator())
+        if axis.is_reversed:
+            getattr(axes, f"{name}axis").set_inverted(True)
 
 
 def choose_ticks(low: float, high: float) -> list[float]:
@@ -223,21 +257,30 @@ def _is_crowded(axis: Axis) -> bool:
     return sum(map(len, axis.ticks)) > 36
 
 
-def _draw_heat(axes: Axes, heat: HeatFrames) -> None:
+def _draw_heat(axes: Axes, heat: HeatFrames, aspect: Literal["equal", "auto"]) -> None:
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.patches import Rectangle
 
     scale = LinearSegmentedColormap.from_list("attention", [color.light for color in HEAT])
     # "auto": a map of one row would otherwise be a hair's breadth high.
-    axes.imshow(heat.values[0], cmap=scale, vmin=0, vmax=1, aspect="auto")
+    axes.imshow(heat.values[0], cmap=scale, vmin=0, vmax=1, aspect=aspect)
     axes.grid(visible=False)
     for i, j in heat.marked:
         cell = Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, ec="#d24a0a", lw=1.3)
         axes.add_patch(cell)
-    for name, labels in (("x", heat.col_labels), ("y", heat.row_labels)):
-        stride = -(-len(labels) // 12)
-        shown = range(0, len(labels), stride)
-        axes.set(**{f"{name}ticks": shown, f"{name}ticklabels": [labels[i] for i in shown]})
+    if heat.dots is not None:
+        rows, cols = np.nonzero(heat.dots > 0)
+        sizes = 4 * heat.dots[rows, cols] ** 2
+        axes.scatter(cols, rows, s=sizes, color="#d24a0a", alpha=0.85, linewidths=0)
+    for row, col, text in heat.notes:
+        axes.text(col, row, text, ha="center", va="center", fontsize=7)
+    for name, labels, ticks in (
+        ("x", heat.col_labels, heat.col_ticks),
+        ("y", heat.row_labels, heat.row_ticks),
+    ):
+        shown = ticks or [(i, labels[i]) for i in range(0, len(labels), -(-len(labels) // 12))]
+        places, texts = zip(*shown, strict=True)
+        axes.set(**{f"{name}ticks": places, f"{name}ticklabels": texts})
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
 

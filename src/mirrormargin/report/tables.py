@@ -2,6 +2,7 @@
 
     panel,series,x,y,low,high             of lines, points and bars
     panel,"frame / row",column,value,,    of heat maps: x is the column's name, y the value
+    title,"column / text 1",token,weight,,  of shaded texts
 
 Numbers are written so that reading them gives the same bits; a gap is an empty field, or null.
 """
@@ -19,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.report.figure import Figure, Panel, Series
+from mirrormargin.report.highlights import HighlightedTexts
 from mirrormargin.runs import write_atomically
 
-__all__ = ["COLUMNS", "describe_figure", "format_csv", "write_tables"]
+__all__ = ["COLUMNS", "describe_figure", "describe_texts", "format_csv", "write_tables"]
 
 COLUMNS = ("panel", "series", "x", "y", "low", "high")
 
@@ -51,6 +53,8 @@ def format_csv(figure: Figure) -> str:
     writer.writerow(COLUMNS)
     for panel in figure.panels:
         writer.writerows(_list_points(panel))
+    if figure.texts is not None:
+        writer.writerows(_list_tokens(figure.texts))
     return text.getvalue()
 
 
@@ -76,6 +80,14 @@ def _list_points(panel: Panel) -> Iterator[tuple[str, ...]]:
             )
 
 
+def _list_tokens(texts: HighlightedTexts) -> Iterator[tuple[str, ...]]:
+    for number, row in enumerate(texts.rows, start=1):
+        for column, text in zip(texts.columns, row, strict=True):
+            for token, weight in zip(text.tokens, text.weights, strict=True):
+                name = f"{column} / text {number}"
+                yield (texts.title, name, token, _format(weight), "", "")
+
+
 def describe_figure(figure: Figure) -> dict[str, Any]:
     """The figure as plain JSON values."""
     table = figure.table
@@ -85,6 +97,29 @@ def describe_figure(figure: Figure) -> dict[str, Any]:
         "caption": figure.caption,
         "panels": [_describe_panel(panel) for panel in figure.panels],
         "table": None if table is None else [list(table.columns), *map(list, table.rows)],
+        "texts": describe_texts(figure.texts),
+    }
+
+
+def describe_texts(texts: HighlightedTexts | None) -> dict[str, Any] | None:
+    """Shaded texts as plain JSON values."""
+    if texts is None:
+        return None
+    return {
+        "title": texts.title,
+        "columns": list(texts.columns),
+        "rows": [
+            [
+                {
+                    "tokens": list(text.tokens),
+                    "weights": [round(weight, 4) for weight in text.weights],
+                    "marked": text.marked,
+                    "right": text.right,
+                }
+                for text in row
+            ]
+            for row in texts.rows
+        ],
     }
 
 

@@ -6,14 +6,21 @@ A builder takes all evidence, by experiment, and returns None where its own is n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 from mirrormargin.report.figure import Figure
 from mirrormargin.report.figures.attention_maps import build_attention_maps
 from mirrormargin.report.figures.basins import build_basins
+from mirrormargin.report.figures.cifar10_vit import build_cifar10_vit
 from mirrormargin.report.figures.cones import build_cones
+from mirrormargin.report.figures.curves import build_curves
+from mirrormargin.report.figures.digits import build_digits
 from mirrormargin.report.figures.directions import build_directions
 from mirrormargin.report.figures.factors import build_factors
+from mirrormargin.report.figures.imdb import build_imdb
+from mirrormargin.report.figures.imdb_optimizers import build_imdb_optimizers
+from mirrormargin.report.figures.imdb_weights import build_imdb_weights
 from mirrormargin.report.figures.joint import build_joint
 from mirrormargin.report.figures.joint_paths import build_joint_paths
 from mirrormargin.report.figures.joint_prompts import build_joint_prompts
@@ -24,9 +31,11 @@ from mirrormargin.report.figures.paths import build_paths
 from mirrormargin.report.figures.planar_matrices import build_planar_matrices
 from mirrormargin.report.figures.prompt_losses import build_prompt_losses
 from mirrormargin.report.figures.prompts import build_prompts
+from mirrormargin.report.figures.pruning import build_pruning
 from mirrormargin.report.figures.rank import build_rank
 from mirrormargin.report.figures.rates import build_rates
 from mirrormargin.report.figures.step_rules import build_step_rules
+from mirrormargin.report.figures.token_selection import build_token_selection
 from mirrormargin.report.figures.trajectories import build_trajectories
 from mirrormargin.report.figures.weights import build_weights
 from mirrormargin.report.sources import Evidence
@@ -55,5 +64,19 @@ FIGURES: Mapping[str, Callable[[Evidence], Figure | None]] = MappingProxyType(
         "multi-token": build_multi_token,
         "rank": build_rank,
         "linear": build_linear,
+        "imdb": build_imdb,
+        "imdb-optimizers": build_imdb_optimizers,
+        "imdb-weights": build_imdb_weights,
+        "token-selection": build_token_selection,
+        "pruning-imdb": partial(build_pruning, "pruning-imdb"),
+        "pruning-sst2": partial(build_pruning, "pruning-sst2"),
+        "pruning-mnist": partial(build_pruning, "pruning-mnist"),
+        "pruning-cifar10": partial(build_pruning, "pruning-cifar10"),
+        "mnist": partial(build_curves, "mnist"),
+        "cifar10": partial(build_curves, "cifar10"),
+        "mnli": partial(build_curves, "mnli"),
+        "civil": partial(build_curves, "civil"),
+        "cifar10-vit": build_cifar10_vit,
+        "digits": build_digits,
     }
 )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Spread", "find_mean", "find_median", "find_share", "name_exponent"]
+__all__ = ["Spread", "describe_mean", "find_mean", "find_median", "find_share", "name_exponent"]
 
 Array = NDArray[np.float64]
 Z = 1.959963984540054  # of a normal variable, two-sided 95%
@@ -41,6 +41,17 @@ def find_mean(values: ArrayLike) -> Spread:
         square = np.where(known, samples - mean, 0.0) ** 2
         half = stdtrit(count - 1, 0.975) * np.sqrt(square.sum(axis=0) / (count - 1) / count)
     return Spread(mean, mean - half, mean + half)
+
+
+def describe_mean(values: ArrayLike, form: str = ".2f") -> str:
+    """The mean of all values with half its interval, in words; of one value that alone.
+
+    Example:
+        >>> describe_mean([1.0, 2.0, 3.0]), describe_mean([1.0])
+        ('2.00 ± 2.48', '1.00')
+    """
+    middle, _, high = find_mean(np.ravel(np.asarray(values, dtype=np.float64)))
+    return f"{middle:{form}}" if high is None else f"{middle:{form}} ± {high - middle:{form}}"
 
 
 def find_median(values: ArrayLike, low: float = 0.0, high: float = 1.0) -> Spread:

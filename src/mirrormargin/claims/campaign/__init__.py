@@ -1,0 +1,1 @@
+"""The campaign: all trainings on real data that claims rest on, and their committed records."""

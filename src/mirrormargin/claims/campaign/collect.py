@@ -1,0 +1,152 @@
+r"""From records of trainings to the arrays that claims are examined on, one function a table.
+
+K methods, S seeds, E exponents, R shares or steps, N reviews; accuracies are in %.
+
+accuracies   optimizer (K,), lr (K,); selected_test, last_test, validation (K, S)
+pruning      optimizer (K,), setting (K,), share (R,); accuracy, attention_accuracy (K, S, R): test
+             accuracy with that share of the entries of all block matrices, or of Q, K and V,
+             removed; unpruned (K, S)
+exponents    p (E,), layers (1,); best_test, selected_test, last_test, epochs, train (E, 1, S);
+             validation (E, S, R): by epoch, the last one repeated
+weights      p (E,), kind (3,): key, query, value; above, largest, l1_l2, zeros (E, 3), means over
+             seeds; underflowed (E,); bin_width (), histogram (E, 3, B): sums over seeds
+selection    p (E,); score, share, top, right (E, N): means over seeds; untrained (N,); text (N,)
+curves       optimizer (K,), lr (K,), step (R,); loss (K, S, R); accuracy (K, S)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrormargin.claims.campaign.method import Method, Records, choose_setting, list_runs
+from mirrormargin.training.summary import SHARES
+
+__all__ = [
+    "collect_accuracies",
+    "collect_curves",
+    "collect_exponents",
+    "collect_pruning",
+    "collect_selection",
+    "collect_weights",
+    "find_final_records",
+]
+
+Arrays = dict[str, NDArray[Any]]
+Finals = list[list[dict[str, Any]]]
+KINDS = ("key", "query", "value")
+
+
+def find_final_records(method: Method, records: Records) -> list[dict[str, Any]] | None:
+    """Records of the chosen setting, one a seed; None unless all are there and none failed."""
+    runs = list_runs(method, records)
+    if not all(run.is_done(records) for run in runs):
+        return None
+    finals = [records[run.key] for run in runs if run.with_test]
+    return finals if finals and not any("failed" in record for record in finals) else None
+
+
+def collect_accuracies(methods: Sequence[Method], finals: Finals) -> Arrays:
+    return _name(methods, finals) | {
+        "selected_test": _gather(finals, lambda r: r["test"]["selected"]),
+        "last_test": _gather(finals, lambda r: r["test"]["last"]),
+        "validation": _gather(finals, lambda r: r["validation"]["selected"]),
+    }
+
+
+def collect_pruning(methods: Sequence[Method], finals: Finals) -> Arrays:
+    return _name(methods, finals) | {
+        "share": np.array(SHARES),
+        "accuracy": _gather(finals, lambda r: r["test"]["frontier"]["blocks"]),
+        "attention_accuracy": _gather(finals, lambda r: r["test"]["frontier"]["attention"]),
+        "unpruned": _gather(finals, lambda r: r["test"]["unpruned"]),
+    }
+
+
+def collect_exponents(methods: Sequence[Method], finals: Finals) -> Arrays:
+    longest = max(len(record["epochs"]) for group in finals for record in group)
+
+    def pad(record: dict[str, Any]) -> list[float]:
+        curve = [row["validation_accuracy"] for row in record["epochs"]]
+        return curve + curve[-1:] * (longest - len(curve))
+
+    return {
+        "p": _exponents(finals),
+        "layers": np.array([finals[0][0]["config"]["model"]["num_layers"]]),
+        "best_test": _gather(finals, lambda r: [r["test"]["best"]]).swapaxes(1, 2),
+        "selected_test": _gather(finals, lambda r: [r["test"]["selected"]]).swapaxes(1, 2),
+        "last_test": _gather(finals, lambda r: [r["test"]["last"]]).swapaxes(1, 2),
+        "epochs": _gather(finals, lambda r: [len(r["epochs"])]).swapaxes(1, 2),
+        "train": _gather(finals, lambda r: [r["epochs"][-1]["train_accuracy"]]).swapaxes(1, 2),
+        "validation": _gather(finals, pad),
+    }
+
+
+def collect_weights(methods: Sequence[Method], finals: Finals) -> Arrays:
+    def take(key: str) -> NDArray[Any]:
+        return _gather(finals, lambda r: [r["weights"][kind][key] for kind in KINDS]).mean(axis=1)
+
+    rows = [record["weights"][kind] for group in finals for record in group for kind in KINDS]
+    num_bins = max(len(row["histogram"]) for row in rows)
+
+    def fill(record: dict[str, Any]) -> list[list[int]]:
+        bins = [record["weights"][kind]["histogram"] for kind in KINDS]
+        return [row + [0] * (num_bins - len(row)) for row in bins]
+
+    return {
+        "p": _exponents(finals),
+        "kind": np.array(KINDS),
+        **{key: take(key) for key in ("above", "largest", "l1_l2", "zeros")},
+        "underflowed": _gather(finals, lambda r: r["weights"]["underflowed"]).mean(axis=1),
+        "bin_width": np.array(rows[0]["bin_width"]),
+        "histogram": _gather(finals, fill).sum(axis=1),
+    }
+
+
+def collect_selection(methods: Sequence[Method], finals: Finals) -> Arrays:
+    def take(key: str) -> NDArray[Any]:
+        return _gather(finals, lambda r: r["selection"][key]).mean(axis=1)
+
+    untrained = _gather(finals, lambda r: r["selection"]["untrained"])
+    return {
+        "p": _exponents(finals),
+        "score": take("scaled"),
+        "share": take("share"),
+        "top": take("is_top_word"),
+        "right": take("is_right"),
+        "untrained": untrained.mean(axis=(0, 1)),
+        "text": np.array([row["text"] for row in finals[0][0]["selection"]["reviews"]]),
+    }
+
+
+def collect_curves(methods: Sequence[Method], finals: Finals) -> Arrays:
+    return _name(methods, finals) | {
+        "step": np.array(finals[0][0]["steps"]["step"]),
+        "loss": _gather(finals, lambda r: r["steps"]["train_loss"]),
+        "accuracy": _gather(finals, lambda r: r["test"]["selected"]),
+    }
+
+
+def describe_choice(method: Method, records: Records) -> str:
+    """The grid, and what was chosen from it."""
+    return f"{method.name}: {choose_setting(method, records)} of {', '.join(method.grid)}"
+
+
+def _name(methods: Sequence[Method], finals: Finals) -> Arrays:
+    return {
+        "optimizer": np.array([method.name for method in methods]),
+        "lr": np.array([group[0]["config"]["optimizer"]["lr"] for group in finals]),
+    }
+
+
+def _exponents(finals: Finals) -> NDArray[Any]:
+    return np.array([group[0]["config"]["optimizer"]["p"] for group in finals])
+
+
+def _gather(finals: Finals, read: Any) -> NDArray[Any]:
+    """What is read from every record, (methods, seeds, ...), for the seeds that all have."""
+    num_seeds = min(len(group) for group in finals)
+    return np.array([[read(record) for record in group[:num_seeds]] for group in finals])

@@ -1,0 +1,216 @@
+r"""All methods of the campaign, by what they are compared in.
+
+A grid names what was tried: learning rates by factors of about three around the optimizer's usual
+one, and for each way to sparse weights its own strength.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mirrormargin.claims.campaign.method import Method
+from mirrormargin.training.config import (
+    GradualPruning,
+    L1Penalty,
+    OptimizerConfig,
+    Powerpropagation,
+    TrainingConfig,
+)
+from mirrormargin.training.configurations import find_configuration
+
+__all__ = ["ENCODERS", "FRONTIERS", "LONG", "METHODS", "PAPER", "PLAIN", "SMALL", "VISION"]
+
+SEEDS = (0, 1, 2)
+RATES = (3e-4, 1e-3, 3e-3)
+ADAMW = OptimizerConfig("AdamW", 0.0, weight_decay=0.01)
+
+
+def tune(
+    config: str,
+    name: str,
+    optimizers: OptimizerConfig | Mapping[str, OptimizerConfig],
+    rates: Sequence[float],
+    *,
+    seeds: Sequence[int] = SEEDS,
+    criterion: str = "accuracy",
+    sparsifiers: Mapping[str, Any] | None = None,
+    shelf: str = "",
+    model: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Method:
+    """A method whose grid is optimizers times sparsifiers times learning rates."""
+    base = replace(find_configuration(config), **changes)
+    if model:
+        base = replace(base, model=replace(base.model, **model))
+    if isinstance(optimizers, OptimizerConfig):
+        optimizers = {"": optimizers}
+    grid: dict[str, TrainingConfig] = {}
+    for label, optimizer in optimizers.items():
+        for other, sparsifier in (sparsifiers or {"": None}).items():
+            for rate in rates:
+                setting = "-".join(part for part in (label, other, f"lr{rate:g}") if part)
+                changed = replace(optimizer, lr=rate)
+                grid[setting] = replace(base, optimizer=changed, sparsifier=sparsifier)
+    return Method(config, name, grid, tuple(seeds), criterion, shelf or name)
+
+
+def mirror_adam(p: float, **options: Any) -> OptimizerConfig:
+    return OptimizerConfig("MirrorAdam", 0.0, p=p, **options)
+
+
+def mirror_descent(p: float, **options: Any) -> OptimizerConfig:
+    return OptimizerConfig("MirrorDescent", 0.0, p=p, **options)
+
+
+def _compare_pruning(config: str, seeds: Sequence[int], rate: float = 1e-3) -> tuple[Method, ...]:
+    """Ways to weights that can be removed, on one configuration."""
+    sparse = {"seeds": seeds, "criterion": "sparse"}
+    return (
+        tune(config, "MirrorAdam p=1.1", mirror_adam(1.1), RATES, seeds=seeds),
+        tune(config, "AdamW", ADAMW, RATES, seeds=seeds),
+        tune(config, "AdamW for pruning", ADAMW, RATES, shelf="AdamW", **sparse),
+        tune(
+            config,
+            "AdamW + L1",
+            ADAMW,
+            (rate,),
+            sparsifiers={f"l1-{x:g}": L1Penalty(x) for x in (3e-6, 1e-5, 3e-5, 1e-4)},
+            **sparse,
+        ),
+        tune(
+            config,
+            "Powerpropagation",
+            OptimizerConfig("Adam", 0.0),
+            (rate, 3 * rate),
+            sparsifiers={f"alpha-{x:g}": Powerpropagation(x) for x in (2.0, 3.0)},
+            **sparse,
+        ),
+        tune(
+            config,
+            "gradual pruning",
+            ADAMW,
+            (rate,),
+            sparsifiers={f"to-{x:g}": GradualPruning(x) for x in (0.9, 0.95, 0.98)},
+            **sparse,
+        ),
+    )
+
+
+_SPARSE = {
+    "p1.1": mirror_adam(1.1),
+    "p1.05": mirror_adam(1.05),
+    "decay0.3": mirror_adam(1.1, weight_decay=0.3),
+    "decay1": mirror_adam(1.1, weight_decay=1.0),
+    "blocks-only": OptimizerConfig("MirrorAdam", 0.0, groups=(("blocks.*", {"p": 1.1}),)),
+}
+
+FRONTIERS: dict[str, tuple[Method, ...]] = {
+    "imdb/small": (
+        *_compare_pruning("imdb/small", SEEDS),
+        tune("imdb/small", "MirrorAdam for pruning", _SPARSE, (1e-3, 3e-3), criterion="sparse"),
+    ),
+    **{c: _compare_pruning(c, (0,)) for c in ("mnist/small", "sst2/small", "cifar10/small")},
+}
+
+# The plain rule starts from torch's own initial weights, as paper A does.
+_AS_PUBLISHED: dict[str, Any] = {
+    "schedule": "constant",
+    "warmup": 0.0,
+    "paper_protocol": True,
+    "protocol_size": 5_000,
+}
+
+SMALL = (
+    *(
+        tune("imdb/small", f"MirrorAdam p={p:g}", mirror_adam(p), rates)
+        for p, rates in ((1.5, RATES), (3.0, (1e-4, 3e-4, 1e-3)))
+    ),
+    tune(
+        "imdb/small",
+        "SGD + momentum",
+        OptimizerConfig("SGD", 0.0, momentum=0.9),
+        RATES,
+        model={"init_std": None},
+    ),
+)
+
+PLAIN_RATES = {1.1: (2e-3, 4e-3, 8e-3), 2.0: (1e-3, 2e-3, 4e-3), 3.0: (1e-5, 3e-5, 6e-5)}
+PLAIN = tuple(
+    tune("imdb/tiny", f"MirrorDescent p={p:g}", mirror_descent(p), rates, **_AS_PUBLISHED)
+    for p, rates in PLAIN_RATES.items()
+)
+
+# One long run for each p; the learning rates are among those that paper A's authors tried.
+LONG = tuple(
+    tune(
+        "imdb/small",
+        f"long MirrorDescent p={p:g}",
+        mirror_descent(p),
+        (rate,),
+        seeds=(0,),
+        epochs=25,
+        stop_accuracy=0.995,
+        model={"init_std": None},
+        **_AS_PUBLISHED,
+    )
+    for p, rate in ((1.1, 4e-3), (2.0, 2e-3), (3.0, 3e-5))
+)
+
+VISION: dict[str, tuple[Method, ...]] = {
+    config: (
+        tune(config, "MD p=1.1", mirror_descent(1.1), (1e-2, 3e-2, 1e-1), seeds=(0,)),
+        tune(config, "MD p=2", mirror_descent(2.0), (3e-2, 1e-1, 3e-1), seeds=(0,)),
+        tune(config, "SGD", OptimizerConfig("SGD", 0.0), (3e-2, 1e-1, 3e-1), seeds=(0,)),
+        tune(config, "SNGD", OptimizerConfig("SNGD", 0.0), (3e-2, 1e-1, 3e-1), seeds=(0,)),
+        tune(config, "Adam", OptimizerConfig("Adam", 0.0), RATES, seeds=(0,)),
+    )
+    for config in ("mnist/small", "cifar10/small")
+}
+
+ENCODERS: dict[str, tuple[Method, ...]] = {
+    config: tuple(
+        tune(config, name, optimizer, rates, seeds=(0,))
+        for name, optimizer, rates in (
+            ("SGD", OptimizerConfig("SGD", 0.0), (1e-2, 1e-1)),
+            ("SNGD", OptimizerConfig("SNGD", 0.0), (3e-2, 1e-1)),
+            ("Polyak", OptimizerConfig("Polyak", 0.0, max_lr=1.0), (0.1,)),
+            ("Adam", OptimizerConfig("Adam", 0.0), (2e-5, 1e-4)),
+        )
+    )
+    for config in ("civil-subset/minilm", "mnli-subset/minilm")
+}
+
+METHODS: tuple[Method, ...] = (
+    *FRONTIERS["imdb/small"],
+    *SMALL,
+    *PLAIN,
+    *LONG,
+    *FRONTIERS["mnist/small"],
+    *VISION["mnist/small"],
+    *ENCODERS["civil-subset/minilm"],
+    *FRONTIERS["sst2/small"],
+    *FRONTIERS["cifar10/small"],
+    *VISION["cifar10/small"],
+    *ENCODERS["mnli-subset/minilm"],
+)
+
+# The published sizes, learning rates and repeats: for machines with a GPU.
+PAPER_RATES = {
+    1.1: {3: 8e-4, 4: 6e-4, 6: 1e-3},
+    2.0: {3: 4e-4, 4: 4e-4, 6: 1e-3},
+    3.0: {3: 4e-6, 4: 6e-6, 6: 1e-5},
+}
+PAPER = tuple(
+    tune(
+        f"imdb/paper-{layers}",
+        f"MirrorDescent p={p:g}",
+        mirror_descent(p),
+        (rate,),
+        seeds=tuple(range(10)),
+        paper_protocol=True,
+    )
+    for p, rates in PAPER_RATES.items()
+    for layers, rate in rates.items()
+)

@@ -1,0 +1,90 @@
+"""Texts of your own: a file of rows with a text and a label.
+
+    reviews.jsonl             {"text": "...", "label": "good"}, one object a line
+    reviews.csv, reviews.tsv  a first line with the names of the columns
+
+Splits are by a hash of the text within each class: about a tenth for test, a tenth for validation,
+one of each at least.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mirrormargin.data.rows import Texts, number_rows
+from mirrormargin.data.splitting import normalize, split_classes
+from mirrormargin.errors import DataError
+
+__all__ = ["SUFFIXES", "read_own_texts"]
+
+SUFFIXES = (".jsonl", ".csv", ".tsv")
+
+
+def read_own_texts(
+    path: Path, text_column: str, label_column: str
+) -> tuple[dict[str, Texts], str, tuple[str, ...]]:
+    """The splits of a file, a note, and the names of the classes.
+
+    Raises:
+        DataError: If a row lacks a column or its text, or there are too few rows or classes.
+    """
+    rows = number_rows(path) if path.suffix == ".jsonl" else _number_table(path)
+    chosen: dict[str, tuple[str, str]] = {}  # what is there twice counts once
+    num_rows = 0
+    for line, row in rows:
+        num_rows += 1
+        text = _get(row, text_column, path, line)
+        if not isinstance(text, str) or not text.strip():
+            raise DataError(f"{path}, line {line}: {text_column!r} is {text!r}, not a text")
+        label = _get(row, label_column, path, line)
+        if isinstance(label, float | list | dict) or label is None or not str(label).strip():
+            raise DataError(
+                f"{path}, line {line}: {label_column!r} is {label!r}; give the name or number of a"
+                " class"
+            )
+        chosen.setdefault(normalize(text), (text, str(label).strip()))
+    texts, labels = ([pair[side] for pair in chosen.values()] for side in (0, 1))
+    classes, places = split_classes(labels, list(chosen), path)
+    parts = {
+        name: Texts([texts[i] for i in rows], [classes.index(labels[i]) for i in rows])
+        for name, rows in places.items()
+    }
+    note = (
+        f"{path.name}: {len(texts):,} texts of {len(classes)} classes. About a tenth of each class"
+        " is test, a tenth validation, chosen by a hash of the text. Dropped:"
+        f" {num_rows - len(texts)} rows whose text was there before, up to capital letters and"
+        " blanks."
+    )
+    return parts, note, classes
+
+
+def _get(row: dict[str, Any], column: str, path: Path, line: int) -> Any:
+    if column not in row:
+        there = ", ".join(repr(name) for name in row if name is not None) or "nothing"
+        raise DataError(
+            f"{path}, line {line}: there is no {column!r}, only {there}; name the columns with"
+            " text_column and label_column"
+        )
+    return row[column]
+
+
+def _number_table(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a table with the numbers of their (last) lines."""
+    delimiter = "\t" if path.suffix == ".tsv" else ","
+    line = 1
+    try:
+        # Tables from spreadsheets begin with a mark that says they are UTF-8.
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, delimiter=delimiter, strict=True)
+            for row in reader:
+                line = reader.line_num
+                yield line, row
+    except csv.Error as error:
+        raise DataError(f"{path}, after line {line}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}, after line {line}: not UTF-8: {error.reason}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error

@@ -1,0 +1,111 @@
+r"""One transformer block, the same for text and for images.
+
+    after the sum (post-LN, paper A's text model):   x <- LN(x + attend(x)),  x <- LN(x + mlp(x))
+    before the layer (pre-LN, its ViT):              x <- x + attend(LN x),   x <- x + mlp(LN x)
+
+with attend(x) = softmax(Q K' / sqrt(d_head)) V O and mlp(x) = contract(gelu(expand x)). The
+matrices are ``query``, ``key``, ``value``, ``output``, ``expand`` and ``contract``.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mirrormargin.errors import ModelError
+from mirrormargin.models.dropout import ByteDropout
+
+__all__ = ["Block"]
+
+
+class Block(nn.Module):
+    """Multi-head attention and a two-layer perceptron, each with a residual sum.
+
+    Args:
+        width: Of a token.
+        num_heads: Must divide the width.
+        hidden: Width inside the perceptron.
+        norm_first: Pre-LN instead of post-LN.
+        bias: Whether all but Q, K and V have biases.
+        dropout: Of both layers' results.
+        attention_dropout: Of the attention map.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        num_heads: int,
+        hidden: int,
+        *,
+        norm_first: bool = False,
+        bias: bool = False,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if num_heads < 1 or width % num_heads:
+            raise ModelError(
+                f"the width must be a multiple of num_heads, got {width} / {num_heads}"
+            )
+        self.num_heads = num_heads
+        self.norm_first = norm_first
+        self.query = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(width, width, bias=False)
+        self.value = nn.Linear(width, width, bias=False)
+        self.output = nn.Linear(width, width, bias=bias)
+        self.expand = nn.Linear(width, hidden, bias=bias)
+        self.contract = nn.Linear(hidden, width, bias=bias)
+        self.attention_norm = nn.LayerNorm(width, bias=bias)
+        self.mlp_norm = nn.LayerNorm(width, bias=bias)
+        self.dropout = ByteDropout(dropout)
+        self.attention_dropout = ByteDropout(attention_dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, first_only: bool = False) -> Tensor:
+        """The block's result.
+
+        Args:
+            x: (B, T, width).
+            mask: (B, T), true where a token may be attended to; None for all.
+            first_only: Compute the first token's row alone, (B, 1, width). It equals the first
+                row of the whole result, for a fraction of the work: keys and values are all
+                that the other tokens contribute.
+        """
+        rows = x[:, :1] if first_only else x
+        if self.norm_first:
+            normed = self.attention_norm(x)
+            x = rows + self._attend(normed[:, :1] if first_only else normed, normed, mask)
+            return x + self._mlp(self.mlp_norm(x))
+        x = self.attention_norm(rows + self._attend(rows, x, mask))
+        return self.mlp_norm(x + self._mlp(x))
+
+    def attention(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The attention maps (B, heads, T, T) on the block's input."""
+        if self.norm_first:
+            x = self.attention_norm(x)
+        return self._map(self._heads(self.query(x)), self._heads(self.key(x)), mask)
+
+    def _attend(self, rows: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
+        query, key, value = (
+            self._heads(layer(y))
+            for layer, y in ((self.query, rows), (self.key, x), (self.value, x))
+        )
+        if self.training and self.attention_dropout.threshold:
+            mixed = self.attention_dropout(self._map(query, key, mask)) @ value
+        else:
+            mixed = functional.scaled_dot_product_attention(
+                query, key, value, None if mask is None else mask[:, None, None, :]
+            )
+        return self.dropout(self.output(mixed.transpose(1, 2).flatten(2)))
+
+    def _mlp(self, x: Tensor) -> Tensor:
+        return self.dropout(self.contract(functional.gelu(self.expand(x))))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+    def _map(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+        logits = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
+        if mask is not None:
+            logits = logits.masked_fill(~mask[:, None, None, :], -torch.inf)
+        return logits.softmax(-1)

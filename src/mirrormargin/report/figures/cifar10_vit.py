@@ -1,0 +1,47 @@
+"""A ViT on CIFAR-10, by mirror descent at p = 1.1 and by Adam: accuracy and weights."""
+
+from __future__ import annotations
+
+from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
+from mirrormargin.report.figures.histograms import draw_histograms, join_kinds
+from mirrormargin.report.figures.methods import choose_looks
+from mirrormargin.report.sources import Evidence
+
+__all__ = ["build_cifar10_vit"]
+
+
+def build_cifar10_vit(evidence: Evidence) -> Figure | None:
+    if "cifar10-vit" not in evidence:
+        return None
+    _, arrays = evidence["cifar10-vit"]
+    looks = choose_looks(arrays["optimizer"])
+    lines = tuple(
+        Series(
+            look.name, arrays["epoch"], arrays["accuracy"][k], style=look.style, group=look.group
+        )
+        for k, look in enumerate(looks)
+    )
+    panels = (Panel("test accuracy", Axis("epoch"), Axis("accuracy, %"), lines),)
+    has_bins = "histogram" in arrays
+    if has_bins:
+        panels += draw_histograms(looks, arrays["histogram"], arrays["bin_width"])
+    rows = tuple(
+        (
+            look.name,
+            f"{arrays['accuracy'][k, -1]:.2f}",
+            join_kinds(arrays["near_zero"][k]),
+            join_kinds(arrays["largest"][k], ".2f"),
+        )
+        for k, look in enumerate(looks)
+    )
+    return Figure(
+        "cifar10-vit",
+        "A ViT on CIFAR-10, by mirror descent and by Adam",
+        "Test accuracy by epoch, of one training each"
+        + (", and the entries of all key, query and value matrices by magnitude" if has_bins else "")
+        + ". In the table: entries in the first bin of the histogram, and the largest magnitude,"
+        " for key / query / value.",
+        panels,
+        columns=2 if has_bins else 1,
+        table=Table(("optimizer", "last accuracy, %", "entries near zero", "largest entry"), rows),
+    )

@@ -1,0 +1,81 @@
+"""Training loss by step: SGD, normalised steps and Adam on one data set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
+from mirrormargin.report.figures.methods import choose_looks
+from mirrormargin.report.figures.spread import describe_mean, find_mean
+from mirrormargin.report.sources import Evidence
+
+__all__ = ["build_curves", "find_first_steps"]
+
+Array = NDArray[np.float64]
+DATA = {
+    "mnist": "a ViT trained on MNIST",
+    "cifar10": "a ViT trained on CIFAR-10",
+    "mnli": "an encoder fine-tuned on MultiNLI",
+    "civil": "an encoder fine-tuned on CivilComments",
+}
+REFERENCE = "SGD"
+
+
+def build_curves(name: str, evidence: Evidence) -> Figure | None:
+    """The figure of one data set, by the name of its experiment."""
+    if name not in evidence:
+        return None
+    _, arrays = evidence[name]
+    loss, steps = arrays["loss"], arrays["step"]
+    looks = choose_looks(arrays["optimizer"])
+    lines = tuple(
+        Series(look.name, steps, *find_mean(loss[k]), style=look.style, group=look.group)
+        for k, look in enumerate(looks)
+    )
+    rows = tuple(
+        (
+            look.name,
+            f"{arrays['lr'][k]:g}" if "lr" in arrays else "–",
+            describe_mean(loss[k, :, -1], ".3g"),
+            _describe_steps(arrays, k),
+            describe_mean(arrays["accuracy"][k]),
+        )
+        for k, look in enumerate(looks)
+    )
+    return Figure(
+        name,
+        f"Training loss of {DATA[name]}",
+        f"Training loss by step, mean over {loss.shape[1]} seeds with 95% interval, each optimizer"
+        f" at the learning rate that validation data chose. Steps until {REFERENCE}'s last loss:"
+        " the first recorded step at which a training's loss is at most the last one of"
+        f" {REFERENCE} with the same seed. Test accuracy in %, of the epoch selected on validation"
+        " data.",
+        (Panel("training loss", Axis("step"), Axis("loss", "log"), lines),),
+        columns=1,
+        table=Table(
+            ("optimizer", "lr", "last loss", f"steps until {REFERENCE}'s last loss", "test accuracy"),
+            rows,
+        ),
+    )
+
+
+def find_first_steps(steps: NDArray[np.int64], loss: Array, target: Array) -> Array:
+    """The first step at which each loss (S, R) is at most its target (S,); nan if it never is."""
+    reached = loss <= target[:, None]
+    first = steps[reached.argmax(axis=1)].astype(np.float64)
+    return np.where(reached.any(axis=1), first, np.nan)
+
+
+def _describe_steps(arrays: dict[str, NDArray[Any]], k: int) -> str:
+    names = arrays["optimizer"].tolist()
+    if REFERENCE not in names:
+        return "–"
+    target = arrays["loss"][names.index(REFERENCE), :, -1]
+    first = find_first_steps(arrays["step"], arrays["loss"][k], target)
+    known = np.isfinite(first)
+    if known.all():
+        return describe_mean(first, ",.0f")
+    return f"reached in {known.sum()} of {known.size}"

@@ -1,0 +1,53 @@
+"""Optimizers on IMDB, each at the learning rate that validation data chose."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
+from mirrormargin.report.figures.spread import describe_mean, find_mean
+from mirrormargin.report.sources import Evidence
+
+__all__ = ["build_imdb_optimizers"]
+
+
+def build_imdb_optimizers(evidence: Evidence) -> Figure | None:
+    if "imdb-optimizers" not in evidence:
+        return None
+    _, arrays = evidence["imdb-optimizers"]
+    names = tuple(map(str, arrays["optimizer"]))
+    selected = arrays["selected_test"]
+    points = Series(
+        "epoch selected on validation data",
+        np.arange(float(len(names))),
+        *find_mean(selected.T),
+        style="points",
+        group="spread",
+    )
+    rows = tuple(
+        (
+            name,
+            f"{arrays['lr'][k]:g}",
+            *(describe_mean(arrays[key][k]) for key in ("validation", "selected_test", "last_test")),
+        )
+        for k, name in enumerate(names)
+    )
+    return Figure(
+        "imdb-optimizers",
+        "Optimizers on IMDB, each at its best learning rate",
+        f"Test accuracy of the epoch that validation data selected, mean over {selected.shape[1]}"
+        " seeds with 95% interval. The learning rate too was chosen on validation data, with one"
+        " seed.",
+        (
+            Panel(
+                "test accuracy",
+                Axis("", ticks=names),
+                Axis("accuracy, %"),
+                (points,),
+            ),
+        ),
+        columns=1,
+        table=Table(
+            ("optimizer", "lr", "validation", "test, selected epoch", "test, last epoch"), rows
+        ),
+    )

@@ -1,0 +1,130 @@
+r"""Accuracy when the smallest weights are removed: how few are needed?
+
+Weights needed is the least share left at which the mean accuracy is within one point of that of the
+unpruned model, interpolated linearly in log(share left) between the shares that were measured.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
+from mirrormargin.report.figures.methods import choose_looks
+from mirrormargin.report.figures.spread import describe_mean, find_mean
+from mirrormargin.report.sources import Evidence
+
+__all__ = ["build_pruning", "draw_pruning", "find_needed_share", "tabulate_pruning"]
+
+Array = NDArray[np.float64]
+Arrays = dict[str, NDArray[Any]]
+DATA = {
+    "pruning-imdb": "IMDB",
+    "pruning-sst2": "SST-2",
+    "pruning-mnist": "MNIST",
+    "pruning-cifar10": "CIFAR-10",
+}
+GROUPS = {"accuracy": "all block matrices", "attention_accuracy": "attention matrices"}
+SHOWN = (0.9, 0.95, 0.98, 0.99)  # shares removed that are in the table
+MARKS = (50.0, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2)
+POINTS = 1.0  # of accuracy that may be lost
+
+
+def build_pruning(name: str, evidence: Evidence) -> Figure | None:
+    """The figure of one data set, by the name of its experiment."""
+    if name not in evidence:
+        return None
+    _, arrays = evidence[name]
+    return Figure(
+        name,
+        f"Accuracy on {DATA[name]} when the smallest weights are removed",
+        "Test accuracy of the final weights when only the largest are left, with no training"
+        f" afterwards, mean over {arrays['unpruned'].shape[1]} seeds with 95% interval. Weights"
+        " needed: the least share left at which the mean is within one point of the unpruned"
+        " model, interpolated between the shares that were measured. Settings were chosen on"
+        " validation data.",
+        draw_pruning(arrays),
+        table=tabulate_pruning(arrays),
+    )
+
+
+def draw_pruning(arrays: Arrays) -> tuple[Panel, ...]:
+    """A panel for all block matrices and one for those of attention: more is removed to the right."""
+    left = 100 * (1 - arrays["share"])
+    marks = tuple(mark for mark in MARKS if left.min() <= mark * 1.001 and mark <= left.max() * 1.001)
+    looks = choose_looks(arrays["optimizer"])
+    return tuple(
+        Panel(
+            title,
+            Axis("weights left, %", "log", marks=marks, is_reversed=True),
+            Axis("accuracy, %"),
+            tuple(
+                Series(
+                    look.name,
+                    left,
+                    *find_mean(arrays[key][k]),
+                    style=look.style,
+                    group=look.group,
+                )
+                for k, look in enumerate(looks)
+            ),
+        )
+        for key, title in GROUPS.items()
+    )
+
+
+def tabulate_pruning(arrays: Arrays) -> Table:
+    """Accuracies at some shares, and the weights needed."""
+    share = arrays["share"]
+    places = [np.flatnonzero(np.isclose(share, wanted)) for wanted in SHOWN]
+    setting = arrays.get("setting")
+    rows = []
+    for k, name in enumerate(arrays["optimizer"]):
+        row = [str(name)] if setting is None else [str(name), str(setting[k])]
+        row.append(describe_mean(arrays["unpruned"][k]))
+        row += [
+            describe_mean(arrays["accuracy"][k][:, place[0]]) if place.size else "–"
+            for place in places
+        ]
+        row += [_describe_needed(share, arrays[key][k], arrays["unpruned"][k]) for key in GROUPS]
+        rows.append(tuple(row))
+    columns = (
+        "method",
+        *(() if setting is None else ("setting",)),
+        "unpruned",
+        *(f"{wanted:.0%} removed" for wanted in SHOWN),
+        "weights needed",
+        "of attention needed",
+    )
+    return Table(columns, tuple(rows))
+
+
+def find_needed_share(share: Array, accuracy: Array, unpruned: float) -> float:
+    """The least share left at which accuracy is at most ``POINTS`` below the unpruned model's.
+
+    Args:
+        share: Shares removed, (R,).
+        accuracy: Accuracy at each, in %, (R,).
+        unpruned: Accuracy with nothing removed.
+
+    Example:
+        >>> float(find_needed_share(np.array([0.9, 0.99]), np.array([90.0, 88.0]), 90.0).round(4))
+        0.0316
+    """
+    order = np.argsort(share)
+    left = np.concatenate([[1.0], 1 - share[order]])
+    lost = np.concatenate([[0.0], unpruned - accuracy[order]])
+    last = int(np.flatnonzero(lost <= POINTS)[-1])
+    if last == left.size - 1:
+        return left[-1]
+    part = (POINTS - lost[last]) / (lost[last + 1] - lost[last])
+    return np.exp((1 - part) * np.log(left[last]) + part * np.log(left[last + 1]))
+
+
+def _describe_needed(share: Array, accuracy: Array, unpruned: Array) -> str:
+    needed = find_needed_share(share, accuracy.mean(axis=0), float(unpruned.mean()))
+    # Fewer may do, but that was not measured.
+    bound = "at most " if needed <= 1 - share.max() else ""
+    return f"{bound}{100 * needed:.2g}%"

@@ -1,0 +1,1 @@
+"""Real training: one loop for every optimizer, evaluation, sparsity, pruning, token selection."""

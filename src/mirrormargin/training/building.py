@@ -1,0 +1,51 @@
+"""The model that a configuration asks for, fitted to its data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import torch
+from torch import nn
+
+from mirrormargin.data import DataSet, load_data
+from mirrormargin.errors import TrainingError
+from mirrormargin.models import TextTransformer, VisionTransformer
+from mirrormargin.training.config import EncoderModel, ImageModel, TrainingConfig
+
+__all__ = ["build_model", "load_training_data"]
+
+
+def load_training_data(config: TrainingConfig, **options: object) -> DataSet:
+    """The data of a configuration; options such as ``data_dir`` go to ``load_data``."""
+    return load_data(**asdict(config.data), **options)  # pyright: ignore[reportArgumentType]
+
+
+def build_model(config: TrainingConfig, data: DataSet) -> nn.Module:
+    """A model with the initial weights of the configuration's seed.
+
+    Raises:
+        TrainingError: If the model does not take such data.
+    """
+    kind = "image" if isinstance(config.model, ImageModel) else "text"
+    if data.kind != kind:
+        raise TrainingError(
+            f"{config.name} has a model for {kind}s, but {data.name} holds {data.kind}s"
+        )
+    num_classes = len(data.classes)
+    with torch.random.fork_rng():
+        torch.manual_seed(config.seeds.init)
+        if isinstance(config.model, EncoderModel):
+            from mirrormargin.models.encoder import PretrainedEncoder
+
+            return PretrainedEncoder(
+                config.model.pretrained, num_classes, dropout=config.model.dropout
+            )
+        sizes = asdict(config.model)
+        if isinstance(config.model, ImageModel):
+            assert data.mean is not None
+            assert data.std is not None
+            size = data.train.inputs.shape[-1]
+            return VisionTransformer(num_classes, size=size, mean=data.mean, std=data.std, **sizes)
+        assert data.vocabulary is not None
+        length = data.train.inputs.shape[1]
+        return TextTransformer(len(data.vocabulary), num_classes, length=length, **sizes)

@@ -1,0 +1,55 @@
+"""Loss and accuracy of a model on a part of a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mirrormargin.data import Split
+
+__all__ = ["compute_loss", "count_right", "evaluate", "load_weights"]
+
+BATCH = 250
+
+
+def compute_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
+    """Cross-entropy; with one logit an example, of its being class 1."""
+    if logits.ndim == 1:
+        return functional.binary_cross_entropy_with_logits(
+            logits, labels.to(logits.dtype), reduction=reduction
+        )
+    return functional.cross_entropy(logits, labels, reduction=reduction)
+
+
+def count_right(logits: Tensor, labels: Tensor) -> int:
+    """How many examples get their own class."""
+    chosen = (logits > 0).long() if logits.ndim == 1 else logits.argmax(dim=1)
+    return int((chosen == labels).sum())
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, split: Split, size: int | None = None) -> tuple[float, float]:
+    """Mean loss and accuracy in % on the first ``size`` examples, all of them by default."""
+    was_training, device = model.training, next(model.parameters()).device
+    model.eval()
+    loss, right = 0.0, 0
+    count = len(split) if size is None else min(size, len(split))
+    try:
+        for start in range(0, count, BATCH):
+            chosen = slice(start, min(start + BATCH, count))
+            labels = split.labels[chosen].to(device)
+            logits = model(split.inputs[chosen].to(device))
+            loss += float(compute_loss(logits, labels, "sum"))
+            right += count_right(logits, labels)
+    finally:
+        model.train(was_training)
+    return loss / count, 100 * right / count
+
+
+@torch.no_grad()
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Put weights by their plain names into a model, all of them."""
+    model.load_state_dict(dict(weights))

@@ -1,0 +1,79 @@
+"""Rows of a training's metrics, one JSON object a line, and TensorBoard events if wanted.
+
+A training that goes on cuts off the rows that are newer than its checkpoint: it writes them again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from mirrormargin.errors import TrainingError
+
+__all__ = ["MetricsFile", "read_metrics"]
+
+
+class MetricsFile:
+    """``metrics.jsonl`` in a folder, open for writing.
+
+    Args:
+        folder: Of the training.
+        size: How many bytes of what is there belong to the checkpoint.
+        step: The checkpoint's step; TensorBoard's later events are hidden.
+        tensorboard: Whether to write events to ``tensorboard/`` too.
+    """
+
+    def __init__(self, folder: Path, size: int, step: int, tensorboard: bool) -> None:
+        path = folder / "metrics.jsonl"
+        self._file = open(path, "ab")  # noqa: SIM115 (closed by close)
+        self._file.truncate(size)
+        self._board: Any = None
+        if tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError as error:
+                self._file.close()
+                raise TrainingError(
+                    "TensorBoard is not installed: pip install tensorboard, or leave it out"
+                ) from error
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+
+    def write(self, kind: str, step: int, row: dict[str, Any]) -> None:
+        """Append one row."""
+        line = json.dumps({"kind": kind, "step": step, **row}) + "\n"
+        self._file.write(line.encode())
+        if self._board is not None:
+            for name, value in row.items():
+                if name != "epoch":
+                    self._board.add_scalar(f"{kind}/{name}", value, step)
+
+    def flush(self) -> int:
+        """Bring all rows to disk and return their size in bytes."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        if self._board is not None:
+            self._board.flush()
+        return os.fstat(self._file.fileno()).st_size
+
+    def __enter__(self) -> MetricsFile:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
+    """All rows of a training; a last line that was cut off is left out."""
+    lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            if number < len(lines):
+                raise TrainingError(f"{folder}/metrics.jsonl is damaged in line {number}") from None
+    return rows

@@ -1,0 +1,83 @@
+"""Optimizers by name, the mirror ones and those they are compared with.
+
+MirrorDescent, MirrorAdam   this library's
+SGD, Adam, AdamW            torch's, the fastest form there is on the device
+SNGD                        stochastic normalised gradient descent: lr / ||gradient|| over all
+                            parameters together (paper B)
+Polyak                      stochastic Polyak steps at p, lr being the factor, capped at max_lr
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from mirrormargin.errors import TrainingError
+from mirrormargin.optim import MirrorAdam, MirrorDescent, param_groups
+from mirrormargin.training.config import OptimizerConfig
+
+__all__ = ["OPTIMIZERS", "build_optimizer"]
+
+OPTIMIZERS = ("MirrorDescent", "MirrorAdam", "SGD", "SNGD", "Polyak", "Adam", "AdamW")
+
+
+def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
+    """The optimizer of all of a model's trainable parameters.
+
+    Raises:
+        TrainingError: If there is no such optimizer, or an option does nothing for it.
+        OptimizerError: If it does not take a value.
+    """
+    if config.name not in OPTIMIZERS:
+        raise TrainingError(
+            f"there is no optimizer {config.name!r}: choose one of {', '.join(OPTIMIZERS)}"
+        )
+    params: Any = param_groups(model, {**dict(config.groups), "*": {}})
+    decay: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+    mirror: dict[str, Any] = {"p": config.p, "scale": config.scale}
+    if config.name == "MirrorDescent":
+        return MirrorDescent(
+            params,
+            **decay,
+            **mirror,
+            momentum=config.momentum,
+            step_rule=config.step_rule,
+            max_lr=config.max_lr,
+        )
+    if config.name == "Polyak":
+        return MirrorDescent(
+            params,
+            **decay,
+            **mirror,
+            step_rule="polyak",
+            norm_over="group",
+            max_lr=config.max_lr,
+        )
+    _refuse(config, "step_rule", "max_lr")
+    if config.name == "MirrorAdam":
+        _refuse(config, "momentum")
+        return MirrorAdam(params, **decay, **mirror)
+    _refuse(config, "p", "scale")
+    if config.name == "SNGD":
+        return MirrorDescent(
+            params, **decay, momentum=config.momentum, step_rule="normalized", norm_over="group"
+        )
+    if config.name == "SGD":
+        return torch.optim.SGD(params, **decay, momentum=config.momentum, fused=True)
+    _refuse(config, "momentum")
+    kind = torch.optim.Adam if config.name == "Adam" else torch.optim.AdamW
+    return kind(params, **decay, fused=True)
+
+
+def _refuse(config: OptimizerConfig, *names: str) -> None:
+    """Options that would silently do nothing are mistakes."""
+    default = OptimizerConfig(config.name, config.lr)
+    for name in names:
+        if getattr(config, name) != getattr(default, name):
+            raise TrainingError(
+                f"{config.name} has no {name}, got {getattr(config, name)!r}: leave it out or"
+                " choose another optimizer"
+            )

@@ -1,0 +1,81 @@
+"""Settings by dotted name, such as ``optimizer.lr=0.001``: how a configuration is changed.
+
+Values are JSON (``0.001``, ``true``, ``null``, ``[1, 2]``); what is no JSON is taken as text.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from mirrormargin.errors import TrainingError
+from mirrormargin.training.config import TrainingConfig
+from mirrormargin.training.configurations import find_configuration
+
+__all__ = ["apply_overrides", "format_command", "list_overrides", "parse_override"]
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Name and value of ``name=value``.
+
+    Raises:
+        TrainingError: If there is no ``=``.
+    """
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise TrainingError(f"a setting is given as name=value, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def apply_overrides(config: TrainingConfig, changes: Mapping[str, Any]) -> TrainingConfig:
+    """A configuration with some settings changed.
+
+    Raises:
+        TrainingError: If there is no such setting (names those there are), or it takes no such
+            value.
+    """
+    document = config.as_dict()
+    for name, value in changes.items():
+        *path, last = name.split(".")
+        place: Any = document
+        for key in path:
+            place = place.get(key) if isinstance(place, dict) else None
+        if not isinstance(place, dict) or last not in place:
+            names = ", ".join(_list_names(config.as_dict()))
+            raise TrainingError(f"there is no setting {name!r}: there are {names}")
+        place[last] = value
+    return TrainingConfig.from_dict(document)
+
+
+def list_overrides(config: TrainingConfig) -> dict[str, Any]:
+    """In what a configuration differs from the one of its name."""
+    base = find_configuration(config.name).as_dict()
+    changes: dict[str, Any] = {}
+    for key, value in config.as_dict().items():
+        old = base[key]
+        if value == old:
+            continue
+        if isinstance(value, dict) and isinstance(old, dict) and value.keys() == old.keys():
+            changes |= {f"{key}.{k}": v for k, v in value.items() if v != old[k]}
+        else:
+            changes[key] = value
+    return changes
+
+
+def format_command(config: TrainingConfig) -> str:
+    """The command that makes the same training."""
+    changes = (f"{name}={json.dumps(value)}" for name, value in list_overrides(config).items())
+    options = "".join(f" --set {shlex.quote(change)}" for change in changes)
+    return f"mirrormargin train {config.name}{options}"
+
+
+def _list_names(document: dict[str, Any]) -> list[str]:
+    names: list[str] = []
+    for key, value in document.items():
+        names += [f"{key}.{k}" for k in value] if isinstance(value, dict) else [key]
+    return names

@@ -1,0 +1,121 @@
+r"""Other ways to sparse block matrices, to compare mirror descent with.
+
+L1Penalty          gradient <- gradient + strength * sign(w)            (subgradient of the l1 norm)
+Powerpropagation   w = theta |theta|^(alpha-1), theta trained           (Schwarz et al., 2021)
+GradualPruning     w <- mask * w, the mask shrinking on a cubic course  (Zhu and Gupta, 2017)
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from mirrormargin.training.config import GradualPruning, L1Penalty, Powerpropagation
+from mirrormargin.training.sparsity import select_matrices
+
+__all__ = ["Sparsifier", "build_sparsifier", "collect_weights"]
+
+MASK_EVERY = 20  # steps between two rankings: the share of zeros moves slowly
+
+
+class Sparsifier:
+    """Does nothing; what the training loop calls, and where others differ."""
+
+    def after_backward(self) -> None:
+        """Between the backward pass and the optimizer's step."""
+
+    def after_step(self, step: int, num_steps: int) -> None:
+        """After step number ``step`` (from 1) of ``num_steps``."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint has to keep."""
+        return {}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Take back what :meth:`tensors` gave."""
+
+
+def build_sparsifier(
+    config: L1Penalty | Powerpropagation | GradualPruning | None, model: nn.Module, weight: float
+) -> Sparsifier:
+    """Fit a model with a sparsifier; ``weight`` is that of the mean loss in the one minimised."""
+    if isinstance(config, L1Penalty):
+        return _L1(config.strength * weight, model)
+    if isinstance(config, GradualPruning):
+        return _Gradual(config, model)
+    if isinstance(config, Powerpropagation):
+        for name in select_matrices(model, "blocks"):
+            module = model.get_submodule(name.removesuffix(".weight"))
+            parametrize.register_parametrization(module, "weight", _Power(config.alpha))
+    return Sparsifier()
+
+
+class _L1(Sparsifier):
+    def __init__(self, strength: float, model: nn.Module) -> None:
+        self.strength = strength
+        self.matrices = list(select_matrices(model, "blocks").values())
+
+    @torch.no_grad()
+    def after_backward(self) -> None:
+        for matrix in self.matrices:
+            assert matrix.grad is not None
+            matrix.grad.add_(matrix.sign(), alpha=self.strength)
+
+
+class _Gradual(Sparsifier):
+    def __init__(self, config: GradualPruning, model: nn.Module) -> None:
+        self.config = config
+        self.matrices = select_matrices(model, "blocks")
+        self.masks = {
+            name: torch.ones_like(m, dtype=torch.bool) for name, m in self.matrices.items()
+        }
+
+    @torch.no_grad()
+    def after_step(self, step: int, num_steps: int) -> None:
+        start, end = self.config.start * num_steps, self.config.end * num_steps
+        if step >= start and (step % MASK_EVERY == 0 or step == num_steps):
+            progress = min((step - start) / (end - start), 1.0)
+            self._shrink(self.config.share * (1 - (1 - progress) ** 3))
+        for name, matrix in self.matrices.items():
+            matrix.mul_(self.masks[name])
+
+    def _shrink(self, share: float) -> None:
+        """Let the masks keep the largest entries of all matrices together; pruned ones are 0."""
+        entries = torch.cat([m.abs().flatten() for m in self.matrices.values()])
+        count = round(share * len(entries))
+        if count:
+            threshold = entries.kthvalue(count).values
+            for name, matrix in self.matrices.items():
+                self.masks[name] &= matrix.abs() > threshold
+
+    def tensors(self) -> dict[str, Tensor]:
+        return dict(self.masks)
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        self.masks = dict(tensors)
+
+
+class _Power(nn.Module):
+    def __init__(self, alpha: float) -> None:
+        super().__init__()
+        self.alpha = alpha
+
+    def forward(self, theta: Tensor) -> Tensor:
+        return theta * theta.abs() ** (self.alpha - 1)
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        return weight.sign() * weight.abs() ** (1 / self.alpha)
+
+
+@torch.no_grad()
+def collect_weights(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of the weights under their plain names, whatever they are computed from."""
+    weights = {}
+    for name, tensor in model.state_dict().items():
+        if ".parametrizations." in name:
+            owner, _, rest = name.partition(".parametrizations.")
+            plain = rest.split(".")[0]
+            name, tensor = f"{owner}.{plain}", getattr(model.get_submodule(owner), plain)
+        weights[name] = tensor.detach().clone()
+    return weights

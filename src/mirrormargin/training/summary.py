@@ -1,0 +1,134 @@
+r"""What a training came to, as JSON: accuracies, weights, pruning, token selection.
+
+Everything that chooses among trainings reads the ``validation`` part; the ``test`` part is written
+only for trainings that have been chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch import nn
+
+from mirrormargin.data import DataSet, Split
+from mirrormargin.training.building import build_model
+from mirrormargin.training.evaluation import evaluate
+from mirrormargin.training.loop import Training
+from mirrormargin.training.pruning import pruning_curve
+from mirrormargin.training.sparsity import (
+    measure_sparsity,
+    select_matrices,
+    summarize_attention_weights,
+)
+from mirrormargin.training.token_selection import TokenSelection, score_token_selection
+
+__all__ = ["SHARES", "summarize_training"]
+
+SHARES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.985, 0.99, 0.995, 0.998)
+Encode = Callable[[str], tuple[list[int], list[str]]]
+
+
+def summarize_training(
+    training: Training, data: DataSet, *, with_test: bool = True, encode: Encode | None = None
+) -> dict[str, Any]:
+    """Evaluate a training that has ended.
+
+    Args:
+        training: Its final weights are looked into; the selected ones are evaluated too.
+        data: What it was trained on.
+        with_test: Whether to evaluate on test data: not while something is still being chosen.
+        encode: From a text to ids and tokens, to measure the selection of tokens on short
+            reviews; None to leave that out.
+
+    Returns:
+        ``epochs``, ``selected_epoch``, ``seconds``; ``validation`` and, if wanted, ``test``, each
+        with accuracies in % (``last``, ``selected`` and, under the paper's protocol, ``best``) and
+        ``frontier`` (for the attention matrices and all block matrices, the accuracy with each of
+        SHARES of their entries removed); ``weights`` and ``selection``.
+    """
+    model = build_model(training.config, data)
+    untrained = None if encode is None else score_token_selection(model, encode)
+    model.load_state_dict(training.final)
+    parts: dict[str, tuple[Split, int | None]] = {"validation": (data.validation, None)}
+    if with_test:
+        parts["test"] = (data.test, training.config.frontier_size)
+    summary: dict[str, Any] = {
+        "epochs": training.epochs,
+        "selected_epoch": training.selected_epoch,
+        "seconds": round(training.seconds, 1),
+    }
+    for name, (split, size) in parts.items():
+        summary[name] = _describe_final(model, split, size)
+    summary["weights"] = _describe_weights(model) | {"underflowed": training.underflowed}
+    if encode is not None and untrained is not None:
+        summary["selection"] = _describe_selection(score_token_selection(model, encode))
+        # The score of a model that has learnt nothing is far from 0: to compare with.
+        summary["selection"]["untrained"] = _round(untrained.scaled)
+    model.load_state_dict(training.selected)
+    for name, (split, _) in parts.items():
+        is_last = training.selected_epoch == len(training.epochs)
+        accuracy = summary[name]["last"] if is_last else evaluate(model, split)[1]
+        summary[name]["selected"] = round(accuracy, 4)
+    if with_test and training.config.paper_protocol:
+        summary["test"]["best"] = max(row["test_accuracy"] for row in training.epochs)
+    return summary
+
+
+def _describe_final(model: nn.Module, split: Split, size: int | None) -> dict[str, Any]:
+    """Accuracies of the final weights; pruned ones are compared with ``unpruned``."""
+
+    def measure(pruned: nn.Module) -> float:
+        return round(evaluate(pruned, split, size)[1], 4)
+
+    return {
+        "last": round(evaluate(model, split)[1], 4),
+        "unpruned": measure(model),
+        "frontier": {
+            matrices: pruning_curve(model, measure, SHARES, matrices)
+            for matrices in ("attention", "blocks")
+        },
+    }
+
+
+def _describe_weights(model: nn.Module) -> dict[str, Any]:
+    groups = summarize_attention_weights(model)
+    groups["blocks"] = measure_sparsity(select_matrices(model, "blocks"))
+    described = {}
+    for kind, statistics in groups.items():
+        row = statistics.as_dict()
+        # Most bins to the right are empty; what is cut off here is all zeros.
+        histogram = row["histogram"]
+        while histogram and histogram[-1] == 0:
+            histogram.pop()
+        described[kind] = {
+            key: round(value, 6) if isinstance(value, float) else value
+            for key, value in row.items()
+        }
+    return described
+
+
+def _describe_selection(selection: TokenSelection) -> dict[str, Any]:
+    return {
+        "score": round(selection.score, 5),
+        "scaled": _round(selection.scaled),
+        "share": _round(selection.share),
+        "is_top_word": selection.is_top_word.tolist(),
+        "is_right": selection.is_right.tolist(),
+        "reviews": [
+            {
+                "text": row.review.text,
+                "label": row.review.label,
+                "tokens": list(row.tokens),
+                "weights": _round(row.weights),
+                "position": row.position,
+                "prediction": row.prediction,
+            }
+            for row in selection.reviews
+        ],
+        "skipped": [review.text for review in selection.skipped],
+    }
+
+
+def _round(values: Iterable[float]) -> list[float]:
+    return [round(float(value), 4) for value in values]

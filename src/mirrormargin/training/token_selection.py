@@ -1,0 +1,243 @@
+"""Does a classifier attend to the word that decides?
+
+a = attention of [CLS] on the T tokens of a review, [CLS] and [SEP] included: the last block, the
+mean over its heads. With t the sentiment word,
+
+    scaled = (a_t - min a) / (max a - min a)        the score of paper A; 0 if all a are equal
+    share  = a_t                                    1/T if it attends to nothing in particular
+
+The row sums to one, so that shares of reviews of different lengths differ by that much alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mirrormargin.errors import ModelError, TrainingError
+from mirrormargin.training.reviews import REVIEWS, Review
+
+__all__ = ["AttendedReview", "TokenSelection", "score_token_selection"]
+
+Encode = Callable[[str], tuple[list[int], list[str]]]
+CLS, PAD = "[CLS]", "[PAD]"
+SPECIAL = (CLS, "[SEP]")
+
+
+@dataclass(frozen=True)
+class AttendedReview:
+    """A review as the model read it.
+
+    Attributes:
+        review: Text, label and sentiment word.
+        tokens: The T tokens, [CLS] and [SEP] included.
+        weights: The attention of [CLS] on each, (T,): last block, mean over heads.
+        position: Which token is the sentiment word.
+        prediction: The class that the model gives.
+    """
+
+    review: Review
+    tokens: tuple[str, ...]
+    weights: tuple[float, ...]
+    position: int
+    prediction: int
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the model gives the review its label."""
+        return self.prediction == self.review.label
+
+
+@dataclass(frozen=True)
+class TokenSelection:
+    """How much of the attention of [CLS] falls on the sentiment words, for R reviews.
+
+    Attributes:
+        reviews: The R reviews with their tokens and attention, to be shown.
+        scaled: Attention on the word, min-max scaled over all tokens of the review, (R,).
+        scaled_words: The same over its tokens other than [CLS] and [SEP], (R,).
+        share: Attention on the word, (R,).
+        share_by_layer: The same in each block, the last one last, (R, L).
+        rank: 1 if no token of the review has as much attention as the word, 2 if one has, (R,).
+        is_top: Whether the rank is 1, (R,).
+        is_top_word: The same among the tokens other than [CLS] and [SEP], (R,).
+        is_right: Whether the model classifies the review rightly, (R,).
+        skipped: Reviews whose word is not, exactly once, one of their tokens.
+    """
+
+    reviews: tuple[AttendedReview, ...]
+    scaled: NDArray[np.float64]
+    scaled_words: NDArray[np.float64]
+    share: NDArray[np.float64]
+    share_by_layer: NDArray[np.float64]
+    rank: NDArray[np.int64]
+    is_top: NDArray[np.bool_]
+    is_top_word: NDArray[np.bool_]
+    is_right: NDArray[np.bool_]
+    skipped: tuple[Review, ...]
+
+    @property
+    def score(self) -> float:
+        """The mean of ``scaled``, which paper A compares."""
+        return float(self.scaled.mean())
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as JSON can hold it."""
+        return {
+            "score": self.score,
+            "scaled": self.scaled.tolist(),
+            "scaled_words": self.scaled_words.tolist(),
+            "share": self.share.tolist(),
+            "share_by_layer": self.share_by_layer.tolist(),
+            "rank": self.rank.tolist(),
+            "is_top": self.is_top.tolist(),
+            "is_top_word": self.is_top_word.tolist(),
+            "is_right": self.is_right.tolist(),
+            "reviews": [
+                {
+                    **row.review._asdict(),
+                    "tokens": list(row.tokens),
+                    "weights": list(row.weights),
+                    "position": row.position,
+                    "prediction": row.prediction,
+                }
+                for row in self.reviews
+            ],
+            "skipped": [review._asdict() for review in self.skipped],
+        }
+
+
+def score_token_selection(
+    model: nn.Module, encode: Encode, reviews: Sequence[Review] = REVIEWS
+) -> TokenSelection:
+    """Measure how much of the attention of [CLS] falls on the sentiment word of each review.
+
+    Args:
+        model: ``model(ids)`` gives logits, (B,), (B, 1) or (B, 2), and ``model.attention(ids)`` the
+            attention (B, layers, heads, T, T), rows that sum to one, for ids (B, T). It is used
+            in evaluation mode and put back into the mode it was in.
+        encode: From a text to its ids and the tokens they stand for, [CLS] first, so that a word
+            which a shortened vocabulary lacks appears as [UNK]. Trailing [PAD]s are removed.
+        reviews: Each with its label and sentiment word.
+
+    Raises:
+        TrainingError: If no review is left, or its tokens do not start with [CLS].
+        ModelError: If the model gives attention or logits of another form.
+    """
+    rows: list[AttendedReview] = []
+    by_layer: list[NDArray[np.float64]] = []
+    skipped: list[Review] = []
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        for review in reviews:
+            ids, tokens = _encode(encode, review)
+            if tokens.count(review.word) != 1:
+                skipped.append(review)
+                continue
+            position = tokens.index(review.word)
+            attention, prediction = _look(model, ids)
+            rows.append(
+                AttendedReview(
+                    review, tuple(tokens), tuple(attention[-1].tolist()), position, prediction
+                )
+            )
+            by_layer.append(attention[:, position])
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    if not rows:
+        raise TrainingError(
+            f"none of the {len(reviews)} reviews has its word among its tokens: give more reviews, "
+            "or a larger vocabulary"
+        )
+    rank = np.array([_rank(row) for row in rows], dtype=np.int64)
+    return TokenSelection(
+        reviews=tuple(rows),
+        scaled=np.array([_scale(row) for row in rows]),
+        scaled_words=np.array([_scale(_words_of(row)) for row in rows]),
+        share=np.array([row.weights[row.position] for row in rows]),
+        share_by_layer=np.stack(by_layer),
+        rank=rank,
+        is_top=rank == 1,
+        is_top_word=np.array([_rank(_words_of(row)) == 1 for row in rows]),
+        is_right=np.array([row.is_right for row in rows]),
+        skipped=tuple(skipped),
+    )
+
+
+def _encode(encode: Encode, review: Review) -> tuple[list[int], list[str]]:
+    ids, tokens = encode(review.text)
+    if len(ids) != len(tokens):
+        raise TrainingError(
+            f"{review.text!r} was encoded as {len(ids)} ids and {len(tokens)} tokens: give one "
+            "token for each id"
+        )
+    length = len(tokens)
+    while length and tokens[length - 1] == PAD:
+        length -= 1
+    if not length or tokens[0] != CLS:
+        raise TrainingError(
+            f"{review.text!r} was encoded as {tokens[:length]}: the first token must be {CLS}, "
+            "whose attention is measured"
+        )
+    return list(ids[:length]), list(tokens[:length])
+
+
+@torch.no_grad()
+def _look(model: Any, ids: list[int]) -> tuple[NDArray[np.float64], int]:
+    """The attention of [CLS] in each block, (layers, T), and the class that the model gives."""
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    batch, size = torch.tensor([ids], device=device), len(ids)
+    attention = model.attention(batch)
+    if attention.ndim != 5 or attention.shape[0] != 1 or attention.shape[3:] != (size, size):
+        raise ModelError(
+            f"model.attention gave shape {tuple(attention.shape)} for one text of {size} tokens, "
+            f"expected (1, layers, heads, {size}, {size})"
+        )
+    row = attention[0, :, :, 0].to("cpu", torch.float64).mean(dim=1)
+    if not bool(((row >= 0) & ((row.sum(dim=1, keepdim=True) - 1).abs() < 1e-2)).all()):
+        raise ModelError(
+            "model.attention gave rows that are not shares (>= 0, sum 1): return the attention "
+            "after the softmax, without dropout"
+        )
+    return row.numpy(), _classify(model(batch))
+
+
+def _classify(logits: Tensor) -> int:
+    if logits.numel() == 1:
+        return int(logits.item() > 0)
+    if logits.shape != (1, 2):
+        raise ModelError(
+            f"the model gave logits of shape {tuple(logits.shape)} for one text, expected (1,), "
+            "(1, 1) or (1, 2): reviews have two classes"
+        )
+    return int(logits.argmax())
+
+
+def _words_of(row: AttendedReview) -> AttendedReview:
+    """The review without its special tokens."""
+    kept = [k for k, token in enumerate(row.tokens) if token not in SPECIAL]
+    return AttendedReview(
+        row.review,
+        tuple(row.tokens[k] for k in kept),
+        tuple(row.weights[k] for k in kept),
+        kept.index(row.position),
+        row.prediction,
+    )
+
+
+def _scale(row: AttendedReview) -> float:
+    low, high = min(row.weights), max(row.weights)
+    return (row.weights[row.position] - low) / (high - low) if high > low else 0.0
+
+
+def _rank(row: AttendedReview) -> int:
+    """Ties count against the word: attention that is equal everywhere selects nothing."""
+    return sum(weight >= row.weights[row.position] for weight in row.weights)
