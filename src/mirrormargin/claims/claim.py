@@ -38,6 +38,7 @@ class Provenance(str, Enum):
     SEEN = "seen"  # read in the authors' text, code, notebooks or figures
     DERIVED = "derived"  # follows from what was seen
     RECALLED = "recalled"  # a rate class or a qualitative statement, without published numbers
+    OWN = "own"  # not published elsewhere
 
     __str__ = str.__str__
 

@@ -37,6 +37,8 @@ class Experiment:
         shared: Names of arrays that are the same in every part.
         needs: What a run takes that is not here, in words; then only a stored record can be
             examined.
+        table: The trainings on real data that it is made of. The quick profile examines their
+            stored record, the others train what has no record.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Experiment:
     run: Callable[[Settings, Any], Arrays] | None = None
     shared: tuple[str, ...] = ()
     needs: str = ""
+    table: Any = None
 
     def choose_settings(self, profile: str, seed: int) -> Settings:
         """The settings of a profile; one without its own takes those of the profile before."""

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from mirrormargin.claims import paper_a, paper_b, predecessors
+from mirrormargin.claims import own, paper_a, paper_b, predecessors
 from mirrormargin.claims.claim import Claim
 from mirrormargin.errors import ClaimError
 
 __all__ = ["CLAIMS", "PAPERS", "find_claims"]
 
-CLAIMS: tuple[Claim, ...] = (*paper_a.CLAIMS, *paper_b.CLAIMS, *predecessors.CLAIMS)
+CLAIMS: tuple[Claim, ...] = (
+    *paper_a.CLAIMS,
+    *paper_b.CLAIMS,
+    *own.CLAIMS,
+    *predecessors.CLAIMS,
+)
 
 PAPERS = {
     "A": "Optimizing Attention with Mirror Descent: Generalized Max-Margin Token Selection"
     " (Julistiono, Tarzanagh, Azizan), arXiv:2410.14581",
     "B": "Implicit Bias and Fast Convergence Rates for Self-attention"
     " (Vasudeva, Deora, Thrampoulidis), arXiv:2402.05738",
+    "M": "mirrormargin's own",
     "C1": "Max-Margin Token Selection in Attention Mechanism"
     " (Tarzanagh, Li, Zhang, Oymak), arXiv:2306.13596",
     "C2": "Transformers as Support Vector Machines"

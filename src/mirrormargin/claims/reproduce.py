@@ -27,6 +27,7 @@ from mirrormargin.claims.evidence import (
 from mirrormargin.claims.experiment import PROFILES, Experiment
 from mirrormargin.claims.experiments import EXPERIMENTS
 from mirrormargin.claims.registry import CLAIMS
+from mirrormargin.claims.trainings import Trainings
 from mirrormargin.claims.workers import PART, Part, run_parts
 from mirrormargin.environment import describe_environment
 from mirrormargin.errors import ClaimError, RunError
@@ -48,6 +49,7 @@ def reproduce(
     seed: int = 0,
     workers: int = 1,
     fresh: bool = False,
+    records: str | Path | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Run what the claims need, examine them, and write ``claims.json``.
@@ -60,6 +62,8 @@ def reproduce(
         seed: Shifts all seeds; 0 has the published ones.
         workers: Processes to use. With more than one the caller's main module must be importable.
         fresh: Whether to run again what is there already.
+        records: Folder with records of trainings on real data: what has one is not trained again.
+            (The quick profile trains nothing: it examines the records that are stored.)
         progress: Called as ``progress(done, total, text)`` with numbers of parts.
 
     Returns:
@@ -83,7 +87,8 @@ def reproduce(
     if (out / "run.json").exists():
         raise RunError(f"{out} is the folder of a run: choose another for claims")
     with hold_lock(out / ".lock", wait=False):
-        return _reproduce(claims, out, profile, seed, workers, fresh, progress)
+        trainings = Trainings(out, profile, None if records is None else Path(records), fresh)
+        return _reproduce(claims, out, profile, seed, workers, fresh, trainings, progress)
 
 
 def _reproduce(
@@ -93,6 +98,7 @@ def _reproduce(
     seed: int,
     workers: int,
     fresh: bool,
+    trainings: Trainings,
     progress: Progress | None,
 ) -> dict[str, Any]:
     needed = {claim.experiment for claim in claims}
@@ -105,11 +111,18 @@ def _reproduce(
             shutil.rmtree(folder, ignore_errors=True)
     _collect(run_now, settings, folders, workers, progress)
     evidence: dict[str, Evidence | None] = {
-        name: read_evidence(folders[name]) if one.run is not None else find_record(name)
+        name: read_evidence(folders[name])
+        if one.run is not None
+        else trainings.find_evidence(one, progress)
         for name, one in experiments.items()
     }
+    judged = _add_earlier(claims, out, profile, seed, evidence, folders)
+    for name, one in evidence.items():
+        if name not in folders and one is not None:  # a report draws what is in the folder
+            folders[name] = _name_folder(out, EXPERIMENTS[name], profile, seed)
+            write_evidence(folders[name], one)
     rows = []
-    for claim in _add_earlier(claims, out, profile, seed, evidence, folders):
+    for claim in judged:
         row = _examine(claim, EXPERIMENTS[claim.experiment], evidence[claim.experiment])
         folder = folders.get(claim.experiment)
         row["evidence"] = None if folder is None else folder.relative_to(out).as_posix()

@@ -12,6 +12,7 @@ from typing import Any
 
 from mirrormargin.cli.options import describe
 from mirrormargin.cli.problems import LAB
+from mirrormargin.training.configurations import CONFIGURATIONS
 
 __all__ = ["add_parser", "run"]
 
@@ -49,7 +50,8 @@ def _list_words(parser: argparse.ArgumentParser) -> tuple[list[str], list[str], 
         choices = " ".join(map(str, action.choices or ()))
         if not action.option_strings:
             words += [f"lab/{name}" for name in LAB] if action.dest == "problem" else []
-            words += choices.split()
+            words += CONFIGURATIONS if parser.prog.endswith(" train") else []
+            words += ["@folder"] if action.metavar == "FOLDER" else choices.split()
         elif action.nargs != 0:
             for name in action.option_strings:
                 values[name] = choices or {"FOLDER": "@folder", "FILE": "@file"}.get(
@@ -81,7 +83,8 @@ def _write_fish(commands: dict[str, argparse.ArgumentParser]) -> str:
     for name, parser in commands.items():
         options, words, values = _list_words(parser)
         here = f"{start} -n '__fish_seen_subcommand_from {name}'"
-        lines += [f"{here} -a '{' '.join(words)}'"] if words else []
+        offered = "(__fish_complete_directories)" if words == ["@folder"] else " ".join(words)
+        lines += [f"{here} -a '{offered}'"] if words else []
         lines += [f"{here} -F"] if any(word.startswith("lab/") for word in words) else []
         for option in options:
             flag = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
@@ -113,7 +116,10 @@ _mirrormargin() {{
     *)
       case $current in
         -*) COMPREPLY=($(compgen -W "$options" -- "$current")) ;;
-        *) COMPREPLY=($(compgen -W "$words" -- "$current"))
+        *) case $words in
+             @folder) COMPREPLY=($(compgen -d -- "$current")) ;;
+             *) COMPREPLY=($(compgen -W "$words" -- "$current")) ;;
+           esac
            case $words in *lab/*) COMPREPLY+=($(compgen -f -- "$current")) ;; esac ;;
       esac ;;
   esac

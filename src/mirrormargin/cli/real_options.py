@@ -18,7 +18,7 @@ from mirrormargin.training.configurations import CONFIGURATIONS, find_configurat
 if TYPE_CHECKING:
     from mirrormargin.training.config import TrainingConfig
 
-__all__ = ["CONFIGURATION_LIST", "REAL_ONLY", "add_real_options", "is_real", "read_config"]
+__all__ = ["CONFIGURATION_LIST", "add_real_options", "check_kind", "is_real", "read_config"]
 
 OPTIMIZERS = ("MirrorDescent", "MirrorAdam", "SGD", "SNGD", "Polyak", "Adam", "AdamW")
 MIRROR = ("MirrorDescent", "MirrorAdam", "Polyak")  # those that have a p
@@ -57,6 +57,28 @@ OTHERS = (
     "no_test",
 )
 REAL_ONLY = (*(name for name in SETTINGS if name not in SHARED), *OTHERS)
+LAB_ONLY = (
+    "step_rule",
+    "steps",
+    "eps",
+    "max_lr",
+    "init_std",
+    "init_seeds",
+    "joint",
+    "decay",
+    "head_decay",
+    "parameterization",
+    "rank",
+    "record",
+    "keep_path",
+    "overwrite",
+    "resume",
+)
+FOLDER_TEXT = """\
+A configuration says all that is not given; --p, --lr and --seed then take one value. The folder of
+a training, runs/CONFIGURATION-DIGEST without --out, keeps checkpoints: the same command goes on
+where a stopped or killed one was, to the same bits, and prints the results of one that has ended.
+"""
 
 
 def _list_configurations() -> str:
@@ -65,7 +87,7 @@ def _list_configurations() -> str:
     for data in sets:
         names = [name for name in CONFIGURATIONS if name.startswith(f"{data}/")]
         lines.append(f"  {', '.join(names)}")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", FOLDER_TEXT])
 
 
 CONFIGURATION_LIST = _list_configurations()
@@ -78,6 +100,28 @@ def is_real(target: str | None) -> bool:
     if any(name == target or name.startswith(f"{target}/") for name in CONFIGURATIONS):
         return True
     return target.count("/") == 1 and not Path(target).exists()
+
+
+def check_kind(arguments: argparse.Namespace, *, real: bool) -> None:
+    """Options of the other kind of training would have no effect: they are a mistake.
+
+    Raises:
+        TrainingError: If one is given.
+    """
+    for name in LAB_ONLY if real else REAL_ONLY:
+        value = getattr(arguments, name)
+        if value is None or value is False:
+            continue
+        option = f"--{name.replace('_', '-')}"
+        if real:
+            raise TrainingError(
+                f"{option} is for problems of the lab, and {arguments.problem} is a configuration"
+                " of real data: leave it out (--set changes any setting, --out resumes)"
+            )
+        raise TrainingError(
+            f"{option} is for configurations of real data, such as imdb/small, and not for"
+            f" {arguments.problem or 'a problem of the lab'}: leave it out"
+        )
 
 
 def add_real_options(parser: argparse.ArgumentParser) -> None:
@@ -119,8 +163,8 @@ def add_real_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("real data: where it is, how to compute")
     group.add_argument(
         "--data",
-        metavar="NAME",
-        help="other data: a data set's name, a file .jsonl, .csv or .tsv of texts, or a folder"
+        metavar="FILE",
+        help="other data: the name of a data set, a file .jsonl, .csv or .tsv of texts, or a folder"
         " with a folder of images for each class",
     )
     group.add_argument("--text-column", metavar="NAME", help="in your file (default: text)")

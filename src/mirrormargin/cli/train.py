@@ -3,7 +3,7 @@ r"""``mirrormargin train``: the lab's attention layer, for every problem, expone
     u <- u - step grad L(W),    W = sign(u) |u|^(1/(p-1))
 
 With --out the record is saved now and then, when it is interrupted, and in the end; --resume goes
-on from it to the same bits.
+on from it to the same bits. Configurations of real data go to mirrormargin.cli.real_training.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirrormargin.cli.destination import Destination
+from mirrormargin.cli.lab_options import add_start, add_training
 from mirrormargin.cli.options import (
-    Once,
-    add_exponents,
     add_output,
-    add_problem,
     add_report,
-    add_seed,
-    add_threads,
     describe,
     read_count,
-    read_number,
-    read_positive,
-    read_seeds,
 )
 from mirrormargin.cli.problems import KEYS, load_problems
+from mirrormargin.cli.real_options import (
+    CONFIGURATION_LIST,
+    add_real_options,
+    check_kind,
+    is_real,
+)
 from mirrormargin.cli.training_run import train_safely
 from mirrormargin.cli.training_table import print_training, summarize
 from mirrormargin.errors import ProblemError, TrainingInterrupted
@@ -63,20 +62,27 @@ EXAMPLES = (
     ("train lab/joint_toy --joint --p 2 3 --json", "W and the head together, as JSON"),
     ("train problem.npz --steps 1000000 --out runs/long", "kept, also if it is interrupted"),
     ("train --resume runs/long", "goes on with that; --steps N goes further"),
+    ("train imdb/small --p 1.1 --seed 1", "a transformer on real data; called again, it goes on"),
+    ("train imdb/small --data reviews.csv --set epochs=2", "the same on your own texts"),
 )
 
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "train",
-        help="train attention problems of the lab, or one in a file",
-        description="Train one attention layer by mirror descent: every problem, exponent and"
-        " start at once.",
-        **describe(EXAMPLES, more=KEYS),
+        help="train attention problems of the lab, one in a file, or a model on real data",
+        description="Train one attention layer by mirror descent, every problem, exponent and start"
+        " at once;\nor a transformer on real data, by one of the configurations below.",
+        **describe(EXAMPLES, more=f"{KEYS}\n{CONFIGURATION_LIST}"),
     )
-    add_problem(parser, is_optional=True)
-    _add_training(parser.add_argument_group("training"))
-    _add_start(parser.add_argument_group("start and variants"))
+    parser.add_argument(
+        "problem",
+        metavar="PROBLEM",
+        nargs="?",
+        help="lab/GENERATOR, a file .npz or .json, or a configuration, see below",
+    )
+    add_training(parser.add_argument_group("training"))
+    add_start(parser.add_argument_group("start and variants"))
     group = parser.add_argument_group("record")
     group.add_argument(
         "--record",
@@ -95,74 +101,17 @@ def add_parser(commands: Any) -> None:
         help="go on with what --out kept there, instead of PROBLEM and its options",
     )
     add_report(group)
+    add_real_options(parser)
     parser.set_defaults(run=run, **dict.fromkeys(DEFAULTS), steps=None)
-
-
-def _add_training(group: Any) -> None:
-    add_exponents(group, None)
-    add_seed(group)
-    group.add_argument(
-        "--step-rule",
-        choices=("normalized", "constant", "polyak"),
-        help="how long a step is (default: normalized)",
-    )
-    group.add_argument(
-        "--lr",
-        type=read_number,
-        nargs="+",
-        metavar="RATE",
-        help="learning rate, one or one for each p (default: 0.1)",
-    )
-    group.add_argument(
-        "--steps",
-        type=read_count,
-        nargs="+",
-        metavar="N",
-        help="how many, one number or one for each p (default: 2000)",
-    )
-    group.add_argument(
-        "--eps", type=read_number, help="added to the norm that normalized steps are divided by"
-    )
-    group.add_argument(
-        "--max-lr", type=read_number, metavar="RATE", help="largest step of Polyak's rule"
-    )
-    add_threads(group)
-
-
-def _add_start(group: Any) -> None:
-    group.add_argument(
-        "--init-std",
-        type=read_number,
-        metavar="STD",
-        help="deviation of normal entries at the start (default: 0, start at zero)",
-    )
-    group.add_argument(
-        "--init-seeds",
-        type=read_seeds,
-        nargs="+",
-        action=Once,
-        metavar="SEED",
-        help="one start for each, as 1 2 3 or 1-10 (default: 0)",
-    )
-    group.add_argument("--joint", action="store_true", help="train the head too")
-    group.add_argument(
-        "--decay", type=read_number, metavar="A", help="lr / (k + 1)^A at step k, with --joint"
-    )
-    group.add_argument(
-        "--head-decay", type=read_number, metavar="A", help="the same for the head, with --joint"
-    )
-    group.add_argument(
-        "--parameterization",
-        choices=("W", "KQ"),
-        help="train W, or K and Q with W = K Q' (default: W)",
-    )
-    group.add_argument(
-        "--rank", type=read_positive, metavar="N", help="columns of K and Q (default: d)"
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train or go on, then print the table or the JSON object."""
+    check_kind(arguments, real=is_real(arguments.problem))
+    if is_real(arguments.problem):
+        from mirrormargin.cli.real_training import train_real
+
+        return train_real(arguments)
     seeds: list[int | None] = []
     try:
         if arguments.resume is not None:
@@ -230,7 +179,9 @@ def _resume(arguments: argparse.Namespace) -> AttentionRecord:
 def _read_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the library's call gets, but the problems."""
     if arguments.problem is None:
-        raise ProblemError("there is no PROBLEM: give lab/GENERATOR or a file, or --resume FOLDER")
+        raise ProblemError(
+            "there is no PROBLEM: give lab/GENERATOR, a file or a configuration, or --resume FOLDER"
+        )
     given = {
         name: getattr(arguments, name) if _is_given(getattr(arguments, name)) else default
         for name, default in DEFAULTS.items()

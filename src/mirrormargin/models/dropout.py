@@ -27,7 +27,7 @@ class ByteDropout(nn.Module):
         super().__init__()
         if not 0 <= rate < 1:
             raise ModelError(f"a dropout rate is in [0, 1), got {rate!r}")
-        self.threshold = round(256 * rate)
+        self.threshold = min(round(256 * rate), 255)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or not self.threshold:

@@ -98,7 +98,7 @@ class TextTransformer(nn.Module):
     def _embed(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
         """Tokens and their mask, without the columns that are padding throughout."""
         mask = ids != 0
-        longest = int(mask.sum(dim=1).max())
+        longest = int(mask.any(dim=0).nonzero().max()) + 1 if bool(mask.any()) else 1
         ids, mask = ids[:, :longest], mask[:, :longest]
         if longest > self.position.num_embeddings:
             raise ModelError(

@@ -111,7 +111,7 @@ const plots = (() => {
     const scale = heat.colors.map((pair, i) => [i / (heat.colors.length - 1), pair[theme.index]]);
     return [{
       type: "heatmap", z: heat.values[frame], zmin: 0, zmax: 1, colorscale: scale,
-      xgap: panel.equal ? 0.5 : 1.5, ygap: panel.equal ? 0.5 : 1.5,
+      xgap: panel.equal ? 0 : 1.5, ygap: panel.equal ? 0 : 1.5, // patches of pictures are one piece
       showscale: heat.scale, hoverongaps: false,
       colorbar: { thickness: 10, len: 0.9, outlinewidth: 0, tickvals: [0, 0.5, 1], tickfont: { color: theme.soft } },
       text: heat.rows.map((row) => heat.columns.map((column) => plain(`${row}, ${column}`))),
@@ -160,7 +160,8 @@ const plots = (() => {
     linecolor: theme.line, showline: true, ticks: "outside", ticklen: 4, tickcolor: theme.line,
     tickfont: { size: 12, color: theme.soft }, exponentformat: "power", minexponent: 4,
     ...(axis.scale === "log" ? spaceDecades(values, theme.soft) : {}),
-    ...(axis.ticks.length ? nameTicks(axis.ticks) : {}),
+    // The room of a bar on both sides: otherwise a name at the end of a line is left out.
+    ...(axis.ticks.length ? { ...nameTicks(axis.ticks), range: [-0.5, axis.ticks.length - 0.5] } : {}),
     ...(axis.marks.length ? placeTicks(axis.marks.map((place) => [place, String(place)])) : {}),
     ...(axis.reversed ? { autorange: "reversed" } : {}),
   });
@@ -196,7 +197,7 @@ const plots = (() => {
   const height = (panel, width) => {
     if (!panel.heat) return 310;
     const rows = panel.heat.rows.length, columns = panel.heat.columns.length;
-    if (panel.equal) return Math.max(180, Math.min(10, (width - 130) / columns) * rows + 70);
+    if (panel.equal) return Math.max(180, Math.min(14, (width - 130) / columns) * rows + 70);
     return Math.max(220, 28 * rows + 90);
   };
 

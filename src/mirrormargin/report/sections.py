@@ -190,7 +190,8 @@ def format_figures(
             f'<a href="#{claim}">{escape(text)}</a>' for claim, text in claims.get(figure.name, ())
         )
         panels = "".join(
-            f'<div class="panel{" wide" if panel.is_wide else ""}"><h4>{escape(panel.title)}</h4><div class="plot" role="group"'
+            f'<div class="{"panel wide" if panel.is_wide else "panel"}">'
+            f'<h4>{escape(panel.title)}</h4><div class="plot" role="group"'
             f' aria-label="{escape(panel.title or figure.title)}: {escape(panel.y.label)} against'
             f' {escape(panel.x.label)}"></div></div>'
             for panel in figure.panels

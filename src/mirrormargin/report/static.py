@@ -212,6 +212,7 @@ def _name_ticks(axes: Axes, panel: Panel) -> None:
     for axis, name in ((panel.x, "x"), (panel.y, "y")):
         if axis.ticks:
             axes.set(**{f"{name}ticks": range(len(axis.ticks)), f"{name}ticklabels": axis.ticks})
+            axes.set(**{f"{name}lim": (-0.5, len(axis.ticks) - 0.5)})
             if name == "x" and _is_crowded(axis):
                 axes.tick_params(axis="x", labelrotation=30)
         elif axis.marks:
@@ -270,7 +271,7 @@ def _draw_heat(axes: Axes, heat: HeatFrames, aspect: Literal["equal", "auto"]) -
         axes.add_patch(cell)
     if heat.dots is not None:
         rows, cols = np.nonzero(heat.dots > 0)
-        sizes = 4 * heat.dots[rows, cols] ** 2
+        sizes = 9 * heat.dots[rows, cols] ** 2
         axes.scatter(cols, rows, s=sizes, color="#d24a0a", alpha=0.85, linewidths=0)
     for row, col, text in heat.notes:
         axes.text(col, row, text, ha="center", va="center", fontsize=7)

@@ -27,6 +27,16 @@ __all__ = [
 ]
 
 
+class _Settings:
+    """Numbers are floats where floats are meant: equal settings then have equal digests."""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):  # pyright: ignore[reportArgumentType]
+            value = getattr(self, item.name)
+            if "float" in str(item.type) and type(value) is int:
+                object.__setattr__(self, item.name, float(value))
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """Arguments of :func:`mirrormargin.data.load_data`."""
@@ -39,7 +49,7 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class TextModel:
+class TextModel(_Settings):
     """Sizes of a :class:`mirrormargin.models.TextTransformer`."""
 
     width: int
@@ -52,7 +62,7 @@ class TextModel:
 
 
 @dataclass(frozen=True)
-class ImageModel:
+class ImageModel(_Settings):
     """Sizes of a :class:`mirrormargin.models.VisionTransformer`."""
 
     patch: int
@@ -67,7 +77,7 @@ class ImageModel:
 
 
 @dataclass(frozen=True)
-class EncoderModel:
+class EncoderModel(_Settings):
     """A :class:`mirrormargin.models.PretrainedEncoder` with a new head."""
 
     pretrained: str = "minilm"
@@ -75,7 +85,7 @@ class EncoderModel:
 
 
 @dataclass(frozen=True)
-class OptimizerConfig:
+class OptimizerConfig(_Settings):
     """An optimizer by name (see :mod:`mirrormargin.training.optimizers`) and its options.
 
     ``groups`` gives parameters whose name matches a shell-style pattern other options, such as
@@ -94,21 +104,21 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True)
-class L1Penalty:
+class L1Penalty(_Settings):
     """``strength * ||w||_1`` of the block matrices, added to the mean loss."""
 
     strength: float
 
 
 @dataclass(frozen=True)
-class Powerpropagation:
+class Powerpropagation(_Settings):
     """``w = theta |theta|^(alpha - 1)`` for the block matrices; theta is trained."""
 
     alpha: float
 
 
 @dataclass(frozen=True)
-class GradualPruning:
+class GradualPruning(_Settings):
     """Block matrices are pruned by magnitude while they train, to ``share`` zeros.
 
     The share of zeros grows as ``share (1 - (1 - s)^3)``, s going from 0 to 1 between the shares
@@ -118,6 +128,14 @@ class GradualPruning:
     share: float
     start: float = 0.2
     end: float = 0.8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (0 <= self.share < 1 and 0 <= self.start < self.end <= 1):
+            raise TrainingError(
+                "gradual pruning needs a share in [0, 1) and 0 <= start < end <= 1, got"
+                f" {self.share}, {self.start} and {self.end}"
+            )
 
 
 @dataclass(frozen=True)
@@ -130,7 +148,7 @@ class Seeds:
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
+class TrainingConfig(_Settings):
     """One training.
 
     Args:
@@ -178,6 +196,7 @@ class TrainingConfig:
     seeds: Seeds = field(default_factory=Seeds)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, allowed in (
             ("reduction", ("mean", "sum")),
             ("schedule", ("constant", "cosine")),

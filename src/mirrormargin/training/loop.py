@@ -7,7 +7,8 @@ A training lives in a folder:
     checkpoint.safetensors   everything that the training needs to go on
     final.safetensors        weights after the last epoch, by their plain names
     selected.safetensors     weights of the epoch with the best validation accuracy
-    training.json            what came out; there once the training has ended
+
+The last two are there once the training has ended.
 
 Calling :func:`train_model` again on a folder goes on from its checkpoint to the same result, bit
 for bit on the same machine with the same number of threads.
@@ -19,6 +20,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +121,12 @@ def train_model(
         TrainingError: If the folder holds another training, or one that is damaged.
     """
     folder = Path(folder)
-    _claim_folder(folder, config)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrainingError(f"{folder} cannot be made: {error.strerror}") from error
     with hold_lock(folder / ".lock", wait=False), torch.random.fork_rng():
+        _claim_folder(folder, config)
         return _Run(config, data, folder, device).train(checkpoint_every, tensorboard, on_step)
 
 
@@ -138,7 +144,6 @@ def _claim_folder(folder: Path, config: TrainingConfig) -> None:
                 " settings, or choose another folder"
             )
         return
-    folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"digest": config.digest(), "config": config.as_dict()}, indent=2)
     write_atomically(path, lambda file: file.write(text.encode() + b"\n"))
 
@@ -149,11 +154,12 @@ class _Run:
     def __init__(self, config: TrainingConfig, data: DataSet, folder: Path, device: str) -> None:
         self.config, self.data, self.folder, self.device = config, data, folder, device
         self.model = build_model(config, data).to(device)
-        self.num_batches = len(data.train) // min(config.batch_size, len(data.train))
+        self.batch_size = min(config.batch_size, len(data.train))
+        self.num_batches = len(data.train) // self.batch_size
         self.num_steps = self.num_batches * config.epochs
         self.every = max(1, self.num_steps // ROWS)
         # In a sum over the batch the mean loss counts batch_size times, so must the penalty.
-        weight = config.batch_size if config.reduction == "sum" else 1
+        weight = self.batch_size if config.reduction == "sum" else 1
         self.sparsifier = build_sparsifier(config.sparsifier, self.model, weight)
         self.optimizer = build_optimizer(config.optimizer, self.model)
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
@@ -226,11 +232,7 @@ class _Run:
         position.batch += 1
         self.sparsifier.after_step(position.step, self.num_steps)
         mean = value / (len(batch) if config.reduction == "sum" else 1)
-        if not value < float("inf"):
-            raise DivergedError(
-                f"the loss is {value} in step {position.step}: try a smaller learning rate than"
-                f" {config.optimizer.lr:g}"
-            )
+        self._check_loss(value)
         position.epoch_loss += mean
         position.epoch_right += count_right(logits.detach(), labels)
         position.stretch_loss += mean
@@ -243,8 +245,9 @@ class _Run:
 
     def _end_epoch(self, metrics: MetricsFile) -> None:
         config, position = self.config, self.position
-        seen = self.num_batches * min(config.batch_size, len(self.data.train))
+        seen = self.num_batches * self.batch_size
         loss, accuracy = evaluate(self.model, self.data.validation)
+        self._check_loss(loss)
         row = {
             "epoch": position.epoch + 1,
             "train_loss": round(position.epoch_loss / self.num_batches, 6),
@@ -268,13 +271,20 @@ class _Run:
         )
         position.is_over = is_learnt or position.epoch >= config.epochs
 
+    def _check_loss(self, loss: float) -> None:
+        if not isfinite(loss):
+            raise DivergedError(
+                f"the loss is {loss} in step {self.position.step}: try a smaller learning rate"
+                f" than {self.config.optimizer.lr:g}"
+            )
+
     def _describe(self) -> dict[str, Any]:
         position = self.position
         steps = max(position.batch, 1)
         return {
             "epoch": position.epoch + 1,
             "train_loss": position.epoch_loss / steps,
-            "train_accuracy": 100 * position.epoch_right / (steps * self.config.batch_size),
+            "train_accuracy": 100 * position.epoch_right / (steps * self.batch_size),
             "validation_accuracy": position.selected_accuracy if position.epochs else None,
         }
 

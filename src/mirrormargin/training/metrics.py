@@ -27,7 +27,10 @@ class MetricsFile:
 
     def __init__(self, folder: Path, size: int, step: int, tensorboard: bool) -> None:
         path = folder / "metrics.jsonl"
-        self._file = open(path, "ab")  # noqa: SIM115 (closed by close)
+        self._file = open(path, "ab")  # noqa: SIM115 (closed by __exit__)
+        if os.fstat(self._file.fileno()).st_size < size:
+            self._file.close()
+            raise TrainingError(f"{path} is shorter than its checkpoint says: it was cut off")
         self._file.truncate(size)
         self._board: Any = None
         if tensorboard:

@@ -3,12 +3,13 @@
 MirrorDescent, MirrorAdam   this library's
 SGD, Adam, AdamW            torch's, the fastest form there is on the device
 SNGD                        stochastic normalised gradient descent: lr / ||gradient|| over all
-                            parameters together (paper B)
+                            parameters together, or all of a group (paper B)
 Polyak                      stochastic Polyak steps at p, lr being the factor, capped at max_lr
 """
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
@@ -35,7 +36,24 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
         raise TrainingError(
             f"there is no optimizer {config.name!r}: choose one of {', '.join(OPTIMIZERS)}"
         )
-    params: Any = param_groups(model, {**dict(config.groups), "*": {}})
+    optimizer = _build(config, param_groups(model, {"*": {}}))
+    patterns = {pattern: dict(options) for pattern, options in config.groups}
+    for pattern, options in patterns.items():
+        for name in options.keys() - optimizer.defaults.keys():
+            raise TrainingError(f"{config.name} has no {name}, which the group {pattern!r} sets")
+    if patterns:
+        # All parameters may be named by the patterns already.
+        is_rest = not _covers(patterns, model)
+        optimizer = _build(config, param_groups(model, patterns | ({"*": {}} if is_rest else {})))
+    return optimizer
+
+
+def _covers(patterns: dict[str, Any], model: nn.Module) -> bool:
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    return all(any(fnmatchcase(name, pattern) for pattern in patterns) for name in names)
+
+
+def _build(config: OptimizerConfig, params: Any) -> Optimizer:
     decay: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
     mirror: dict[str, Any] = {"p": config.p, "scale": config.scale}
     if config.name == "MirrorDescent":
@@ -48,6 +66,7 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
             max_lr=config.max_lr,
         )
     if config.name == "Polyak":
+        _refuse(config, "momentum", "step_rule")
         return MirrorDescent(
             params,
             **decay,

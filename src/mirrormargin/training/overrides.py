@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import is_dataclass
+from typing import Any, get_args, get_origin, get_type_hints
 
 from mirrormargin.errors import TrainingError
 from mirrormargin.training.config import TrainingConfig
@@ -49,7 +50,28 @@ def apply_overrides(config: TrainingConfig, changes: Mapping[str, Any]) -> Train
             names = ", ".join(_list_names(config.as_dict()))
             raise TrainingError(f"there is no setting {name!r}: there are {names}")
         place[last] = value
-    return TrainingConfig.from_dict(document)
+    changed = TrainingConfig.from_dict(document)
+    for name in changes:
+        _check_type(changed, name)
+    return changed
+
+
+def _check_type(config: TrainingConfig, name: str) -> None:
+    """JSON says of what type a value is, and nothing later would ask politely."""
+    *path, last = name.split(".")
+    place: Any = config
+    for key in path:
+        place = getattr(place, key)
+    if not is_dataclass(place):  # inside of the options of a group
+        return
+    value, hint = getattr(place, last, None), get_type_hints(type(place)).get(last)
+    allowed: list[Any] = [get_origin(kind) or kind for kind in get_args(hint) or (hint,)]
+    if get_origin(hint) is tuple:
+        allowed = [tuple]
+    is_number = isinstance(value, int) and not isinstance(value, bool) and float in allowed
+    if hint is not None and type(value) not in allowed and not is_number:
+        kinds = " or ".join("null" if kind is type(None) else kind.__name__ for kind in allowed)
+        raise TrainingError(f"{name} is {value!r}: give {kinds}")
 
 
 def list_overrides(config: TrainingConfig) -> dict[str, Any]:

@@ -57,11 +57,16 @@ class FileSizes(NamedTuple):
 
 
 @torch.no_grad()
-def prune(model: nn.Module, share: float, matrices: str = "blocks", ranking: str = "global") -> int:
+def prune(
+    model: nn.Module | Mapping[str, Tensor],
+    share: float,
+    matrices: str = "blocks",
+    ranking: str = "global",
+) -> int:
     """Set the smallest entries to zero, in place.
 
     Args:
-        model: Its other parameters stay as they are.
+        model: A model, or its state dict. Its other parameters stay as they are.
         share: Of the chosen entries that are zero afterwards, 0 to 1. Where more are zero already,
             nothing changes.
         matrices: Which entries are chosen, as in :func:`select_matrices`.

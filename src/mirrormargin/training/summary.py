@@ -6,7 +6,7 @@ only for trainings that have been chosen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch import nn
@@ -44,8 +44,8 @@ def summarize_training(
     Returns:
         ``epochs``, ``selected_epoch``, ``seconds``; ``validation`` and, if wanted, ``test``, each
         with accuracies in % (``last``, ``selected`` and, under the paper's protocol, ``best``) and
-        ``frontier`` (for the attention matrices and all block matrices, the accuracy with each of
-        SHARES of their entries removed); ``weights`` and ``selection``.
+        ``frontier`` (for all block matrices and, on test data, the attention matrices: accuracy
+        with each of SHARES of their entries removed); ``weights`` and ``selection``.
     """
     model = build_model(training.config, data)
     untrained = None if encode is None else score_token_selection(model, encode)
@@ -59,7 +59,9 @@ def summarize_training(
         "seconds": round(training.seconds, 1),
     }
     for name, (split, size) in parts.items():
-        summary[name] = _describe_final(model, split, size)
+        # What is chosen is chosen by all block matrices; the rest is left to test data.
+        groups = ("blocks",) if name == "validation" else ("blocks", "attention")
+        summary[name] = _describe_final(model, split, size, groups)
     summary["weights"] = _describe_weights(model) | {"underflowed": training.underflowed}
     if encode is not None and untrained is not None:
         summary["selection"] = _describe_selection(score_token_selection(model, encode))
@@ -75,7 +77,9 @@ def summarize_training(
     return summary
 
 
-def _describe_final(model: nn.Module, split: Split, size: int | None) -> dict[str, Any]:
+def _describe_final(
+    model: nn.Module, split: Split, size: int | None, groups: Sequence[str]
+) -> dict[str, Any]:
     """Accuracies of the final weights; pruned ones are compared with ``unpruned``."""
 
     def measure(pruned: nn.Module) -> float:
@@ -85,8 +89,7 @@ def _describe_final(model: nn.Module, split: Split, size: int | None) -> dict[st
         "last": round(evaluate(model, split)[1], 4),
         "unpruned": measure(model),
         "frontier": {
-            matrices: pruning_curve(model, measure, SHARES, matrices)
-            for matrices in ("attention", "blocks")
+            matrices: pruning_curve(model, measure, SHARES, matrices) for matrices in groups
         },
     }
 

@@ -2,16 +2,19 @@ r"""From records of trainings to the arrays that claims are examined on, one fun
 
 K methods, S seeds, E exponents, R shares or steps, N reviews; accuracies are in %.
 
-accuracies   optimizer (K,), lr (K,); selected_test, last_test, validation (K, S)
-pruning      optimizer (K,), setting (K,), share (R,); accuracy, attention_accuracy (K, S, R): test
+accuracies   optimizer, lr, setting (K,); selected_test, last_test, validation (K, S)
+pruning      optimizer, lr, setting (K,), share (R,); accuracy, attention_accuracy (K, S, R): test
              accuracy with that share of the entries of all block matrices, or of Q, K and V,
              removed; unpruned (K, S)
-exponents    p (E,), layers (1,); best_test, selected_test, last_test, epochs, train (E, 1, S);
-             validation (E, S, R): by epoch, the last one repeated
+exponents    p (E,), layers (L,); best_test, selected_test, last_test, epochs, train (E, L, S);
+             validation (E, L, S, R): by epoch, the last one repeated
 weights      p (E,), kind (3,): key, query, value; above, largest, l1_l2, zeros (E, 3), means over
              seeds; underflowed (E,); bin_width (), histogram (E, 3, B): sums over seeds
-selection    p (E,); score, share, top, right (E, N): means over seeds; untrained (N,); text (N,)
-curves       optimizer (K,), lr (K,), step (R,); loss (K, S, R); accuracy (K, S)
+selection    p (E,); score, share, top, right (E, N): means over seeds; untrained (N,); text,
+             position (N,); tokens, weights (E, N, T): seed 0, short ones filled up with "" and 0
+vit          optimizer (2,), epoch (R,); accuracy (2, R) on validation data; near_zero, largest
+             (2, 3) and histogram (2, 3, B), bin_width of K, Q and V
+curves       optimizer, lr, setting (K,), step (R,); loss (K, S, R); accuracy (K, S)
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.claims.campaign.method import Method, Records, choose_setting, list_runs
+from mirrormargin.claims.campaign.method import Method, Records, list_runs
 from mirrormargin.training.summary import SHARES
 
 __all__ = [
@@ -31,6 +34,7 @@ __all__ = [
     "collect_exponents",
     "collect_pruning",
     "collect_selection",
+    "collect_vit",
     "collect_weights",
     "find_final_records",
 ]
@@ -67,21 +71,30 @@ def collect_pruning(methods: Sequence[Method], finals: Finals) -> Arrays:
 
 
 def collect_exponents(methods: Sequence[Method], finals: Finals) -> Arrays:
+    p = list(dict.fromkeys(_exponents(finals).tolist()))
+    sizes = [group[0]["config"]["model"]["num_layers"] for group in finals]
+    layers = sorted(set(sizes))
+    by_size = {
+        (q, size): group for q, size, group in zip(_exponents(finals), sizes, finals, strict=True)
+    }
     longest = max(len(record["epochs"]) for group in finals for record in group)
+
+    def take(read: Any) -> NDArray[Any]:
+        return np.stack([_gather([by_size[q, n] for n in layers], read) for q in p])
 
     def pad(record: dict[str, Any]) -> list[float]:
         curve = [row["validation_accuracy"] for row in record["epochs"]]
         return curve + curve[-1:] * (longest - len(curve))
 
     return {
-        "p": _exponents(finals),
-        "layers": np.array([finals[0][0]["config"]["model"]["num_layers"]]),
-        "best_test": _gather(finals, lambda r: [r["test"]["best"]]).swapaxes(1, 2),
-        "selected_test": _gather(finals, lambda r: [r["test"]["selected"]]).swapaxes(1, 2),
-        "last_test": _gather(finals, lambda r: [r["test"]["last"]]).swapaxes(1, 2),
-        "epochs": _gather(finals, lambda r: [len(r["epochs"])]).swapaxes(1, 2),
-        "train": _gather(finals, lambda r: [r["epochs"][-1]["train_accuracy"]]).swapaxes(1, 2),
-        "validation": _gather(finals, pad),
+        "p": np.array(p),
+        "layers": np.array(layers),
+        "best_test": take(lambda record: record["test"]["best"]),
+        "selected_test": take(lambda record: record["test"]["selected"]),
+        "last_test": take(lambda record: record["test"]["last"]),
+        "epochs": take(lambda record: len(record["epochs"])),
+        "train": take(lambda record: record["epochs"][-1]["train_accuracy"]),
+        "validation": take(pad),
     }
 
 
@@ -111,6 +124,14 @@ def collect_selection(methods: Sequence[Method], finals: Finals) -> Arrays:
         return _gather(finals, lambda r: r["selection"][key]).mean(axis=1)
 
     untrained = _gather(finals, lambda r: r["selection"]["untrained"])
+    reviews = [group[0]["selection"]["reviews"] for group in finals]
+    longest = max(len(review["tokens"]) for review in reviews[0])
+
+    def fill(key: str, empty: Any) -> NDArray[Any]:
+        return np.array(
+            [[(r[key] + [empty] * longest)[:longest] for r in group] for group in reviews]
+        )
+
     return {
         "p": _exponents(finals),
         "score": take("scaled"),
@@ -118,7 +139,10 @@ def collect_selection(methods: Sequence[Method], finals: Finals) -> Arrays:
         "top": take("is_top_word"),
         "right": take("is_right"),
         "untrained": untrained.mean(axis=(0, 1)),
-        "text": np.array([row["text"] for row in finals[0][0]["selection"]["reviews"]]),
+        "text": np.array([review["text"] for review in reviews[0]]),
+        "position": np.array([review["position"] for review in reviews[0]]),
+        "tokens": fill("tokens", ""),
+        "weights": fill("weights", 0.0),
     }
 
 
@@ -130,16 +154,32 @@ def collect_curves(methods: Sequence[Method], finals: Finals) -> Arrays:
     }
 
 
-def describe_choice(method: Method, records: Records) -> str:
-    """The grid, and what was chosen from it."""
-    return f"{method.name}: {choose_setting(method, records)} of {', '.join(method.grid)}"
+def collect_vit(methods: Sequence[Method], finals: Finals) -> Arrays:
+    weights = collect_weights(methods, finals)
+    epochs = [row["epoch"] for row in finals[0][0]["epochs"]]
+
+    def curve(record: dict[str, Any]) -> list[float]:
+        return [row["validation_accuracy"] for row in record["epochs"]]
+
+    return {
+        "optimizer": np.array([method.name for method in methods]),
+        "epoch": np.array(epochs),
+        "accuracy": _gather(finals, curve).mean(axis=1),
+        "near_zero": weights["histogram"][:, :, 0],
+        **{key: weights[key] for key in ("largest", "histogram", "bin_width")},
+    }
 
 
 def _name(methods: Sequence[Method], finals: Finals) -> Arrays:
     return {
         "optimizer": np.array([method.name for method in methods]),
         "lr": np.array([group[0]["config"]["optimizer"]["lr"] for group in finals]),
+        "setting": np.array([_find_setting(group[0]) for group in finals]),
     }
+
+
+def _find_setting(record: dict[str, Any]) -> str:
+    return record["key"].split("/")[-1].rsplit("-seed", 1)[0]
 
 
 def _exponents(finals: Finals) -> NDArray[Any]:

@@ -80,8 +80,10 @@ def list_runs(method: Method, records: Records) -> list[Run]:
         Run(f"{method.folder}/{setting}-seed0", config, with_test=False)
         for setting, config in method.grid.items()
     ]
-    if len(grid) > 1 and not all(run.is_done(records) for run in grid):
-        return grid
+    if len(grid) > 1:
+        is_tried = all(run.is_done(records) for run in grid)
+        if not is_tried or all("failed" in records[run.key] for run in grid):
+            return grid
     setting = choose_setting(method, records)
     chosen = [
         Run(

@@ -9,6 +9,7 @@ from mirrormargin.claims.experiment import Experiment
 from mirrormargin.claims.experiments import (
     cones,
     deep_networks,
+    digits,
     directions,
     factors,
     identities,
@@ -41,6 +42,7 @@ __all__ = ["EXPERIMENTS"]
 # those after it, which do without, and compiles what they share.
 _MODULES = (
     directions,
+    digits,
     rates,
     paths,
     joint_paths,

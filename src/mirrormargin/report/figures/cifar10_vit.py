@@ -37,8 +37,12 @@ def build_cifar10_vit(evidence: Evidence) -> Figure | None:
     return Figure(
         "cifar10-vit",
         "A ViT on CIFAR-10, by mirror descent and by Adam",
-        "Test accuracy by epoch, of one training each"
-        + (", and the entries of all key, query and value matrices by magnitude" if has_bins else "")
+        "Test accuracy by epoch"
+        + (
+            ", and the entries of all key, query and value matrices by magnitude"
+            if has_bins
+            else ""
+        )
         + ". In the table: entries in the first bin of the histogram, and the largest magnitude,"
         " for key / query / value.",
         panels,

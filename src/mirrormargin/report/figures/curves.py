@@ -39,7 +39,7 @@ def build_curves(name: str, evidence: Evidence) -> Figure | None:
         (
             look.name,
             f"{arrays['lr'][k]:g}" if "lr" in arrays else "–",
-            describe_mean(loss[k, :, -1], ".3g"),
+            describe_mean(loss[k, :, -1], ".4f"),
             _describe_steps(arrays, k),
             describe_mean(arrays["accuracy"][k]),
         )
@@ -56,7 +56,13 @@ def build_curves(name: str, evidence: Evidence) -> Figure | None:
         (Panel("training loss", Axis("step"), Axis("loss", "log"), lines),),
         columns=1,
         table=Table(
-            ("optimizer", "lr", "last loss", f"steps until {REFERENCE}'s last loss", "test accuracy"),
+            (
+                "optimizer",
+                "lr",
+                "last loss",
+                f"steps until {REFERENCE}'s last loss",
+                "test accuracy",
+            ),
             rows,
         ),
     )

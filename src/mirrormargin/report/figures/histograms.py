@@ -52,6 +52,6 @@ def _outline(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     filled = np.flatnonzero(counts)
     counts = counts[: filled[-1] + 1 if filled.size else 1]
-    edges = np.arange(counts.size + 1) * width
-    heights = np.where(counts > 0, counts, np.nan)
+    edges = np.arange(counts.size + 1, dtype=np.float64) * width
+    heights = np.where(counts > 0, counts.astype(np.float64), np.nan)
     return np.repeat(edges, 2)[1:-1], np.repeat(heights, 2)

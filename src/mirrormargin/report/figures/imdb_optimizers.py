@@ -28,7 +28,10 @@ def build_imdb_optimizers(evidence: Evidence) -> Figure | None:
         (
             name,
             f"{arrays['lr'][k]:g}",
-            *(describe_mean(arrays[key][k]) for key in ("validation", "selected_test", "last_test")),
+            *(
+                describe_mean(arrays[key][k])
+                for key in ("validation", "selected_test", "last_test")
+            ),
         )
         for k, name in enumerate(names)
     )

@@ -51,9 +51,10 @@ def build_pruning(name: str, evidence: Evidence) -> Figure | None:
 
 
 def draw_pruning(arrays: Arrays) -> tuple[Panel, ...]:
-    """A panel for all block matrices and one for those of attention: more is removed to the right."""
+    """One panel for all block matrices, one for attention; to the right more is removed."""
     left = 100 * (1 - arrays["share"])
-    marks = tuple(mark for mark in MARKS if left.min() <= mark * 1.001 and mark <= left.max() * 1.001)
+    low, high = 0.999 * left.min(), 1.001 * left.max()
+    marks = tuple(mark for mark in MARKS if low <= mark <= high)
     looks = choose_looks(arrays["optimizer"])
     return tuple(
         Panel(

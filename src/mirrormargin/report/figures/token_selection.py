@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
-from mirrormargin.report.figures.spread import describe_mean, find_mean, name_exponent
+from mirrormargin.report.figures.spread import Spread, describe_mean, find_mean, name_exponent
 from mirrormargin.report.highlights import HighlightedText, HighlightedTexts
 from mirrormargin.report.sources import Evidence
 
@@ -35,7 +35,7 @@ def build_token_selection(evidence: Evidence) -> Figure | None:
         Series(
             name,
             places[j : j + 1],
-            *(end[j : j + 1] for end in find_mean(score.T) if end is not None),
+            *(end[j : j + 1] for end in _find_share(score) if end is not None),
             style="points",
             group=name,
         )
@@ -43,7 +43,7 @@ def build_token_selection(evidence: Evidence) -> Figure | None:
     ]
     baseline = Series("untrained", places, np.full(len(names), untrained), style="dashed")
     shares = tuple(
-        Series(label, places, *find_mean(arrays[key].T), style="bars", group=group)
+        Series(label, places, *_find_share(arrays[key]), style="bars", group=group)
         for key, (label, group) in COUNTS.items()
     )
     rows = tuple(
@@ -65,7 +65,9 @@ def build_token_selection(evidence: Evidence) -> Figure | None:
         " reviews, scaled so that the least of a review is 0 and the largest 1; means over reviews"
         " with 95% intervals. The dashed line is that of models before training."
         + (
-            " In the texts the background is that attention, the sentiment word is underlined."
+            " In the texts the background is that attention and the sentiment word is underlined;"
+            " ✓ and ✗ are reviews that all or no trainings classify rightly, a number is their"
+            " share."
             if "tokens" in arrays
             else ""
         ),
@@ -87,6 +89,14 @@ def build_token_selection(evidence: Evidence) -> Figure | None:
         ),
         texts=_write_texts(arrays, names) if "tokens" in arrays else None,
     )
+
+
+def _find_share(values: NDArray[np.float64]) -> Spread:
+    """Means of (E, N) over the reviews; no share is below 0 or above 1."""
+    middle, low, high = find_mean(values.T)
+    if low is None or high is None:
+        return Spread(middle, None, None)
+    return Spread(middle, np.maximum(low, 0.0), np.minimum(high, 1.0))
 
 
 def _write_texts(arrays: Arrays, names: tuple[str, ...]) -> HighlightedTexts:
@@ -117,6 +127,4 @@ def _write_text(
     attention = weights[:size].astype(np.float64)
     low, high = attention.min(), attention.max()
     scaled = (attention - low) / (high - low) if high > low else np.zeros(size)
-    return HighlightedText(
-        tuple(map(str, tokens[:size])), tuple(map(float, scaled)), marked, right
-    )
+    return HighlightedText(tuple(map(str, tokens[:size])), tuple(map(float, scaled)), marked, right)

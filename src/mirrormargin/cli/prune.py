@@ -1,0 +1,195 @@
+"""``mirrormargin prune``: a training's model without its smallest weights, as a file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mirrormargin.cli.options import add_output, add_report, describe, read_number
+from mirrormargin.errors import RunError, TrainingError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mirrormargin.training.config import TrainingConfig
+
+__all__ = ["add_parser", "run"]
+
+SUFFIXES = {"safetensors": ".safetensors", "sparse": ".sparse.safetensors"}
+MORE = """\
+formats:
+  safetensors   each tensor as it is, zeros included; other tools read it
+  sparse        matrices as compressed sparse rows, in a safetensors file whose metadata says how;
+                mirrormargin.training.pruning.load_pruned gives them back dense
+"""
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "prune",
+        help="remove the smallest weights of a model trained on real data",
+        description="Write a trained model with its smallest weights set to zero. Nothing is"
+        " trained afterwards.",
+        **describe(
+            [
+                ("prune runs/imdb --share 0.95 --format sparse", "5% of the block matrices stay"),
+                ("prune runs/imdb --share 0.9 --evaluate", "and what that costs"),
+                ("prune runs/imdb --share 0.5 --matrices 'query|key'", "only some matrices"),
+            ],
+            more=MORE,
+        ),
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of mirrormargin train")
+    parser.add_argument(
+        "--share",
+        type=read_number,
+        required=True,
+        metavar="SHARE",
+        help="of the entries to remove, between 0 and 1",
+    )
+    parser.add_argument(
+        "--matrices",
+        default="blocks",
+        metavar="NAME",
+        help="blocks, attention (keys, queries and values), or a regular expression for names such"
+        " as blocks.0.query.weight (default: blocks)",
+    )
+    parser.add_argument(
+        "--ranking",
+        choices=("global", "matrix"),
+        default="global",
+        help="remove the smallest entries of all matrices, or the same share of each (default:"
+        " global)",
+    )
+    parser.add_argument(
+        "--weights",
+        choices=("final", "selected"),
+        default="final",
+        help="those of the last epoch, or of the best on validation data (default: final)",
+    )
+    parser.add_argument(
+        "--format", choices=tuple(SUFFIXES), default="safetensors", help="see below"
+    )
+    parser.add_argument(
+        "--evaluate", action="store_true", help="measure the accuracy on validation data"
+    )
+    parser.add_argument(
+        "--data-dir", type=Path, metavar="FOLDER", help="where data is (default: MIRRORMARGIN_DATA)"
+    )
+    add_output(
+        parser, "(default: in FOLDER, named by the share)", metavar="FILE", overwrite="a file"
+    )
+    add_report(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prune, write, read back if it is to be evaluated, and say what it came to."""
+    if not 0 < arguments.share < 1:
+        raise TrainingError(
+            f"--share is {arguments.share:g}: give a number between 0 and 1, such as 0.95"
+        )
+    config = _read_config(arguments.folder)
+    out = _find_place(arguments)
+    from mirrormargin.training.checkpoint import read_tensors
+    from mirrormargin.training.pruning import measure_file_sizes, prune, save_pruned
+    from mirrormargin.training.sparsity import select_matrices
+
+    path = arguments.folder / f"{arguments.weights}.safetensors"
+    if not path.exists():
+        raise TrainingError(
+            f"{path} does not exist, for the training has not ended: go on with mirrormargin train"
+        )
+    state, _ = read_tensors(path)
+    chosen = select_matrices(state, arguments.matrices)
+    report: dict[str, Any] = {
+        "folder": str(arguments.folder),
+        "weights": arguments.weights,
+        "file": str(out),
+        "share": arguments.share,
+        "matrices": list(chosen),
+        "entries": sum(weight.numel() for weight in chosen.values()),
+        "zeros_before": sum(int((weight == 0).sum()) for weight in chosen.values()),
+        "bytes_before": measure_file_sizes(state)._asdict(),
+    }
+    original = {name: tensor.clone() for name, tensor in state.items()}
+    report["zeros"] = prune(state, arguments.share, arguments.matrices, arguments.ranking)
+    report["bytes"] = measure_file_sizes(state)._asdict()
+    report["bytes_written"] = save_pruned(state, out, arguments.format)
+    if arguments.evaluate:
+        report["accuracy"] = _evaluate(arguments, config, original, out)
+    _print(report, arguments)
+    return 0
+
+
+def _read_config(folder: Path) -> TrainingConfig:
+    from mirrormargin.cli.real_training import read_document
+    from mirrormargin.training.config import TrainingConfig
+
+    document = read_document(folder / "config.json") if folder.is_dir() else None
+    if document is None or "config" not in document:
+        raise TrainingError(
+            f"{folder} holds no training on real data: give a folder that mirrormargin train wrote,"
+            " such as that of mirrormargin train digits/tiny"
+        )
+    return TrainingConfig.from_dict(document["config"])
+
+
+def _find_place(arguments: argparse.Namespace) -> Path:
+    from mirrormargin.cli.destination import check_writable
+
+    folder: Path = arguments.folder
+    name = f"pruned-{arguments.share:g}{SUFFIXES[arguments.format]}"
+    out: Path = arguments.out or folder / name
+    own = [folder / f"{name}.safetensors" for name in ("final", "selected", "checkpoint")]
+    if out.resolve() in [path.resolve() for path in own]:
+        raise RunError(f"{out} belongs to the training itself: choose another name with --out")
+    check_writable(out)
+    if not out.parent.is_dir():
+        raise RunError(f"{out} cannot be written: there is no folder {out.parent}, make it first")
+    if out.exists() and not arguments.overwrite:
+        raise RunError(f"{out} exists already: add --overwrite to replace it, or choose another")
+    return out
+
+
+def _evaluate(
+    arguments: argparse.Namespace, config: TrainingConfig, original: dict[str, Tensor], out: Path
+) -> dict[str, float]:
+    """Accuracy on validation data before, and of the file that was written."""
+    from mirrormargin.cli.real_training import read_document
+    from mirrormargin.training.building import build_model, load_training_data
+    from mirrormargin.training.evaluation import evaluate
+    from mirrormargin.training.pruning import load_pruned
+
+    document = read_document(arguments.folder / "data.json") or {}
+    data = load_training_data(config, data_dir=arguments.data_dir, **document.get("columns", {}))
+    model = build_model(config, data)
+    accuracy = {}
+    for name, state in (("before", original), ("after", load_pruned(out))):
+        model.load_state_dict(state)
+        accuracy[name] = round(evaluate(model, data.validation)[1], 4)
+    return accuracy
+
+
+def _print(report: dict[str, Any], arguments: argparse.Namespace) -> None:
+    from mirrormargin.cli.tables import print_json, print_table
+
+    if arguments.json:
+        print_json(report)
+        return
+    entries, zeros, before = report["entries"], report["zeros"], report["zeros_before"]
+    print(
+        f"{zeros:,} of {entries:,} entries of {len(report['matrices'])} matrices are zero"
+        f" ({zeros / entries:.2%}); {zeros - before:,} of them were not before"
+    )
+    accuracy = report.get("accuracy", {})
+    rows = []
+    for name, sizes in (("before", report["bytes_before"]), ("after", report["bytes"])):
+        cells = [f"{sizes['dense']:,}", f"{sizes['sparse']:,}"]
+        cells += [f"{accuracy[name]:.2f}%"] if accuracy else []
+        rows.append([*cells, name])
+    names = ["dense bytes", "sparse bytes", *["validation"] * bool(accuracy)]
+    print_table([*names, "pruning"], rows)
+    if not arguments.quiet:
+        print(f"wrote {report['file']}, {report['bytes_written']:,} bytes")

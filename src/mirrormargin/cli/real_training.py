@@ -1,0 +1,261 @@
+"""``mirrormargin train <data set>/<size>``: one training on real data, in a folder of its own.
+
+The folder is the library's (see mirrormargin.training.loop) and has besides
+
+    data.json      what it was trained on: digests of all files, columns
+    summary.json   what came out, see mirrormargin.training.summary
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mirrormargin.cli.progress import Progress
+from mirrormargin.cli.real_options import read_config
+from mirrormargin.cli.real_table import describe_epoch, describe_settings, print_summary
+from mirrormargin.cli.tables import print_json
+from mirrormargin.errors import TrainingError
+
+if TYPE_CHECKING:
+    from mirrormargin.data import DataSet
+    from mirrormargin.training.config import TrainingConfig
+    from mirrormargin.training.loop import Training
+
+__all__ = ["COLUMNS", "read_document", "train_real"]
+
+COLUMNS = ("text_column", "label_column")
+CHECKPOINT_EVERY = 30.0
+REVIEWS = ("imdb", "sst2")  # data sets whose models read reviews
+
+
+def train_real(arguments: argparse.Namespace) -> int:
+    """Train, or go on, or look at what is done; then print what came out."""
+    config = read_config(arguments)
+    name = f"{config.name.replace('/', '-')}-{config.digest()[:8]}"
+    folder: Path = arguments.out or Path("runs") / name
+    columns = {key: value for key in COLUMNS if (value := getattr(arguments, key)) is not None}
+    summary = _find_summary(folder, config, columns, with_test=not arguments.no_test)
+    if summary is None:
+        summary = _train(arguments, config, folder, columns)
+    elif not (arguments.json or arguments.quiet):
+        print(f"{folder} holds this training already\n")
+    if arguments.json:
+        print_json({"folder": str(folder), **summary})
+        return 0
+    print_summary(summary)
+    if not arguments.quiet:
+        print(f"\nwrote {folder}; to remove most of its weights:")
+        print(f"  mirrormargin prune {shlex.quote(str(folder))} --share 0.95")
+    return 0
+
+
+def read_document(path: Path) -> dict[str, Any] | None:
+    """A JSON object of a training's folder, None if it is not there.
+
+    Raises:
+        TrainingError: If it is damaged.
+    """
+    try:
+        document = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise TrainingError(f"{path} cannot be read: {error}") from error
+    if not isinstance(document, dict):
+        raise TrainingError(f"{path} is damaged: it holds no JSON object")
+    return document
+
+
+def _find_summary(
+    folder: Path, config: TrainingConfig, columns: dict[str, str], *, with_test: bool
+) -> dict[str, Any] | None:
+    """What is asked for, if it is there."""
+    summary = read_document(folder / "summary.json")
+    if summary is None or summary.get("digest") != config.digest():
+        return None
+    data = read_document(folder / "data.json")
+    if data is None or data.get("columns") != columns:
+        return None
+    return summary if "test" in summary or not with_test else None
+
+
+def _train(
+    arguments: argparse.Namespace, config: TrainingConfig, folder: Path, columns: dict[str, str]
+) -> dict[str, Any]:
+    import torch
+
+    from mirrormargin.cli.destination import check_writable
+    from mirrormargin.training.building import load_training_data
+    from mirrormargin.training.loop import train_model
+
+    device = _choose_device(arguments.device)
+    check_writable(folder / "summary.json")
+    threads = torch.get_num_threads()
+    if arguments.threads is not None:
+        torch.set_num_threads(arguments.threads)
+    is_quiet = arguments.quiet or arguments.json
+    try:
+        with Progress(1, "data", is_quiet) as progress:
+
+            def show(done: int, total: int) -> None:
+                progress.total = total
+                progress.update(done, str(config.data.name))
+
+            data = load_training_data(
+                config,
+                data_dir=arguments.data_dir,
+                download=arguments.download,
+                progress=show,
+                **columns,
+            )
+        if not is_quiet:
+            print(describe_settings(config, data, folder), flush=True)
+        _claim_data(folder, config, data, columns)
+        every = arguments.checkpoint_every
+        with Progress(1, "train", is_quiet) as progress:
+            watch = _Watch(folder, progress, config.epochs, is_quiet)
+            training = train_model(
+                config,
+                data,
+                folder,
+                device=device,
+                checkpoint_every=CHECKPOINT_EVERY if every is None else every,
+                tensorboard=arguments.tensorboard,
+                on_step=watch.show_step,
+            )
+            watch.print_epochs(training.epochs)
+            progress.update(progress.total, "evaluating")
+            return _summarize(training, data, folder, arguments, device)
+    except KeyboardInterrupt:
+        _explain_interrupt(folder, arguments.out is None)
+        raise
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _choose_device(name: str | None) -> str:
+    import torch
+
+    if name == "cuda" and not torch.cuda.is_available():
+        raise TrainingError("there is no CUDA device: leave --device out, or give --device cpu")
+    if name in (None, "auto"):
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return name
+
+
+def _claim_data(
+    folder: Path, config: TrainingConfig, data: DataSet, columns: dict[str, str]
+) -> None:
+    """Data is a part of a training: what is gone on with must be the same."""
+    from mirrormargin.runs import write_atomically
+
+    owner = read_document(folder / "config.json")
+    if owner is not None and owner.get("digest") != config.digest():
+        return  # the library says what is different
+    if owner is None and folder.exists() and any(folder.iterdir()):
+        raise TrainingError(
+            f"{folder} holds other things than a training: give --out a folder that is empty or"
+            " does not exist"
+        )
+    path = folder / "data.json"
+    document = {"name": data.name, "columns": columns, "sha256": data.sha256, "note": data.note}
+    found = read_document(path)
+    if found is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(document, indent=2) + "\n"
+        write_atomically(path, lambda file: file.write(text.encode()))
+        return
+    changed = [key for key in ("columns", "sha256") if found.get(key) != document[key]]
+    if changed:
+        what = "columns of the file" if changed[0] == "columns" else "files of the data"
+        raise TrainingError(
+            f"{folder} holds a training on other data (different: {what}): go on with that data,"
+            " or choose another folder with --out"
+        )
+
+
+class _Watch:
+    """Shows how far a training is, and prints a line for each epoch."""
+
+    def __init__(self, folder: Path, progress: Progress, epochs: int, is_quiet: bool) -> None:
+        self.folder, self.progress, self.epochs = folder, progress, epochs
+        self.is_quiet = is_quiet
+        self._epoch = 0
+        self._printed = 0
+
+    def show_step(self, step: int, steps: int, metrics: dict[str, Any]) -> None:
+        if self._epoch == 0 and step > 1 and not self.is_quiet:
+            print(f"resumed at step {step - 1:,} of {steps:,}", flush=True)
+        if metrics["epoch"] != self._epoch:
+            self._epoch = metrics["epoch"]
+            self._print_finished()
+        self.progress.total = steps
+        text = f"epoch {self._epoch}  loss {metrics['train_loss']:.4f}"
+        text += f"  accuracy {metrics['train_accuracy']:.2f}%"
+        if metrics["validation_accuracy"] is not None:
+            text += f"  best validation {metrics['validation_accuracy']:.2f}%"
+        self.progress.update(step, text)
+
+    def _print_finished(self) -> None:
+        from mirrormargin.training.metrics import read_metrics
+
+        if self._epoch > 1:
+            rows = [row for row in read_metrics(self.folder) if row["kind"] == "epoch"]
+            self.print_epochs(rows)
+
+    def print_epochs(self, rows: list[dict[str, Any]]) -> None:
+        """Those that have not been printed yet."""
+        if not self.is_quiet:
+            self.progress.close()
+            for row in rows[self._printed :]:
+                print(describe_epoch(row, self.epochs), flush=True)
+        self._printed = len(rows)
+
+
+def _summarize(
+    training: Training, data: DataSet, folder: Path, arguments: argparse.Namespace, device: str
+) -> dict[str, Any]:
+    import torch
+
+    from mirrormargin.data import make_encoder
+    from mirrormargin.environment import describe_environment
+    from mirrormargin.runs import write_atomically
+    from mirrormargin.training.overrides import format_command
+    from mirrormargin.training.summary import summarize_training
+
+    encode = None
+    if data.name in REVIEWS and data.vocabulary is not None:
+        encode = make_encoder(
+            data.vocabulary, data_dir=arguments.data_dir, download=arguments.download
+        )
+    config = training.config
+    summary = {
+        "command": format_command(config),
+        "digest": config.digest(),
+        "config": config.as_dict(),
+        "data": {"name": data.name, "note": data.note, "sha256": data.sha256},
+        "environment": describe_environment(),
+        "threads": torch.get_num_threads(),
+        "device": device,
+        **summarize_training(training, data, with_test=not arguments.no_test, encode=encode),
+    }
+    text = json.dumps(summary, allow_nan=False) + "\n"
+    write_atomically(folder / "summary.json", lambda file: file.write(text.encode()))
+    return summary
+
+
+def _explain_interrupt(folder: Path, is_default: bool) -> None:
+    from mirrormargin.training.checkpoint import read_tensors
+
+    path = folder / "checkpoint.safetensors"
+    if not path.exists():
+        print("mirrormargin: there is no checkpoint yet", file=sys.stderr)
+        return
+    step = read_tensors(path)[1]["position"]["step"]
+    again = "the same command" + ("" if is_default else f" with --out {folder}")
+    print(f"mirrormargin: {again} goes on at step {step:,}", file=sys.stderr)
