@@ -42,12 +42,12 @@ lint: $(STAMP) ## Check style, formatting, types and the import order
 	$(BIN)/lint-imports
 
 claims: $(STAMP) ## Run all claims with all seeds (minutes); writes claims/ and docs/verdicts.md
-	$(BIN)/mirrormargin reproduce all --profile full --out claims
+	$(BIN)/mirrormargin reproduce all --profile full --no-training --out claims
 	$(BIN)/mirrormargin report claims --out claims/report.html --figures claims/figures
 	$(BIN)/mirrormargin report claims --out docs/verdicts.md
 
 campaign: $(STAMP) ## Make missing records of trainings on real data (hours; needs the data)
-	$(BIN)/mirrormargin campaign
+	$(BIN)/mirrormargin campaign --store src/mirrormargin/claims/records
 
 bench: $(STAMP) ## Time steps, solves and training against others' (BENCH_FLAGS=--quick for less)
 	$(BIN)/python benchmarks/step.py $(BENCH_FLAGS)

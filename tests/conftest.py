@@ -15,6 +15,11 @@ sys.path.insert(0, str(Path(__file__).parent))  # the catalogue
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Data lie beside the checkout, or where MIRRORMARGIN_DATA says; tests without them are skipped.
+BESIDE = Path(__file__).parents[2] / "shared" / "data"
+if "MIRRORMARGIN_DATA" not in os.environ and BESIDE.is_dir():
+    os.environ["MIRRORMARGIN_DATA"] = str(BESIDE)
+
 # Each test process gets one torch thread: the processes already share the cores.
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)

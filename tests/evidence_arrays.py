@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from training_arrays import TRAINING_EVIDENCE
 
 __all__ = ["EVIDENCE", "make_claims"]
 
@@ -304,6 +305,7 @@ EVIDENCE = {
     "rank": _make_rank(),
     "linear-flow": _make_linear_flow(),
     "linear-steps": _make_linear_steps(),
+    **TRAINING_EVIDENCE,
 }
 
 INJECTED = "</script><b>bold</b> & \"quoted\" 'text' \u2028"

@@ -30,7 +30,7 @@ def test_ids_are_unique_and_belong_to_a_paper():
     ids = [claim.id for claim in CLAIMS]
     assert len(set(ids)) == len(ids)
     assert {claim.paper for claim in CLAIMS} == set(PAPERS)
-    assert all(re.fullmatch(r"[A-C]\d?(\.[a-z0-9-]+)+", name) for name in ids)
+    assert all(re.fullmatch(r"[A-CM]\d?(\.[a-z0-9-]+)+", name) for name in ids)
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)

@@ -12,7 +12,8 @@ from mirrormargin.cli import main
 
 HEAVY = ("torch", "numba", "numpy", "scipy")
 COMMANDS = [
-    "demo", "train", "solve", "flow", "path", "reproduce", "report", "doctor", "completion",
+    "demo", "train", "solve", "flow", "path", "prune", "reproduce", "campaign", "report", "doctor",
+    "completion",
 ]  # fmt: skip
 
 
@@ -32,7 +33,9 @@ def run_python(code, **options):
         ["report", "--help"],
         ["completion", "bash"],
         ["flow", "lab/nowhere"],
-        ["train", "imdb/small"],
+        ["campaign", "--help"],
+        ["prune", "--help"],
+        ["train", "imdb/large"],
         ["train", "lab/unit_sphere", "--p", "1"],
         ["nonsense"],
         [],

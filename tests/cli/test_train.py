@@ -191,7 +191,8 @@ def test_a_place_that_cannot_be_written_is_found_before_the_training(tmp_path, c
     ("argv", "message"),
     [
         ([], "there is no PROBLEM"),
-        (["imdb/small"], "no problem that is known"),
+        (["sphere"], "no problem that is known"),
+        (["imdb/large"], "there is no configuration 'imdb/large': there are imdb/"),
         (["lab/nowhere"], "lab/nowhere is not known: choose one of lab/unit_sphere"),
         (["lab/unit_sphere", "--steps", "-5"], "argument --steps: the value is -5: give"),
         (["lab/unit_sphere", "--steps", "1.5"], "argument --steps: the value is '1.5'"),

@@ -6,62 +6,19 @@ import csv
 import io
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser_tabs import SIZES, VIEWS, open_tab, wait_for
 
 pytestmark = pytest.mark.browser
-
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-SIZES = {"wide": (1280, 900), "narrow": (390, 844)}
-VIEWS = [(size, scheme) for size in SIZES for scheme in ("light", "dark")]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = next(filter(None, map(shutil.which, NAMES)), None)
-    if path is None:
-        pytest.skip(f"none of {', '.join(NAMES)} is installed: make browser gets one")
-    with playwright.sync_playwright() as driver:
-        try:
-            browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        except playwright.Error as error:
-            pytest.skip(f"{path} does not start: {str(error).splitlines()[0]}")
-        yield browser
-        browser.close()
-
-
-def _open(browser: Any, page: Path, size: str = "wide", scheme: str = "light", **more: Any) -> Any:
-    width, height = SIZES[size]
-    context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme=scheme, **more
-    )
-    tab = context.new_page()
-    tab.messages, tab.requests = [], []
-    tab.on("console", lambda message: tab.messages.append(message.text))
-    tab.on("pageerror", lambda error: tab.messages.append(str(error)))
-    tab.on("request", lambda request: tab.requests.append(request.url))
-    tab.goto(page.as_uri())
-    tab.wait_for_selector("html[data-drawn=all]", timeout=60_000)
-    return tab
-
-
-def _wait_for(tab: Any, expression: str) -> None:
-    """Ask again and again from outside: the page's own policy forbids to wait inside it."""
-    for _ in range(600):
-        if tab.evaluate(expression):
-            return
-        tab.wait_for_timeout(50)
-    pytest.fail(f"never true: {expression}")
 
 
 @pytest.fixture
 def tab(browser: Any, page: Path) -> Iterator[Any]:
-    tab = _open(browser, page)
+    tab = open_tab(browser, page)
     yield tab
     assert tab.messages == []
     tab.context.close()
@@ -71,7 +28,7 @@ def tab(browser: Any, page: Path) -> Iterator[Any]:
 def test_every_figure_is_drawn_nothing_is_asked_for_and_nothing_sticks_out(
     browser: Any, page: Path, size: str, scheme: str
 ) -> None:
-    tab = _open(browser, page, size, scheme)
+    tab = open_tab(browser, page, size, scheme)
     plots = tab.query_selector_all(".plot")
     assert len(plots) == 23
     for plot in plots:
@@ -103,7 +60,7 @@ def test_panels_stack_when_the_window_gets_narrow(tab: Any) -> None:
 
     assert len(lefts()) == 3
     tab.set_viewport_size({"width": 390, "height": 844})
-    _wait_for(
+    wait_for(
         tab, "[...document.querySelectorAll('.plot')].every((p) => p._fullLayout.width <= 390)"
     )
     assert len(lefts()) == 1
@@ -135,7 +92,7 @@ def test_play_runs_to_the_last_frame(tab: Any) -> None:
     button.click()
     assert button.inner_text() == "Pause"
     assert output.inner_text() != label
-    _wait_for(tab, "document.querySelector('#fig-attention .player button').textContent === 'Play'")
+    wait_for(tab, "document.querySelector('#fig-attention .player button').textContent === 'Play'")
     assert output.inner_text() == label
 
 
@@ -148,14 +105,14 @@ def test_links_lead_from_a_claim_to_its_figure_and_back(tab: Any) -> None:
     claim.evaluate("(one) => { one.open = false; }")
     tab.locator("#fig-rates .back a").click()
     assert tab.url.endswith("#claim-A-thm-rate")
-    _wait_for(tab, "document.getElementById('claim-A-thm-rate').open")
+    wait_for(tab, "document.getElementById('claim-A-thm-rate').open")
 
 
 def test_a_link_to_a_hidden_claim_shows_it(tab: Any) -> None:
     tab.locator(".chip", has_text="not run").click()
     assert not tab.locator("#claim-A-thm-rate").is_visible()
     tab.locator("#fig-rates .back a").click()
-    _wait_for(tab, "!document.getElementById('claim-A-thm-rate').hidden")
+    wait_for(tab, "!document.getElementById('claim-A-thm-rate').hidden")
     assert tab.locator("#claim-A-thm-rate .body").is_visible()
 
 
@@ -184,7 +141,7 @@ def test_the_theme_button_recolours_page_and_figures(tab: Any) -> None:
     )
     light = tab.evaluate(read)
     tab.locator("#theme").click()
-    _wait_for(tab, f"JSON.stringify({read}) !== {json.dumps(json.dumps(light))}")
+    wait_for(tab, f"JSON.stringify({read}) !== {json.dumps(json.dumps(light))}")
     dark = tab.evaluate(read)
     assert all(one != other for one, other in zip(light, dark, strict=True))
     tab.locator("#theme").click()
@@ -255,10 +212,10 @@ def test_a_wide_table_scrolls_in_its_box_and_says_so(browser: Any, page: Path) -
         "getComputedStyle(document.querySelector('#claim-A-thm-rate .scroll'), '::before').content"
     )
     for size, cut in (("narrow", True), ("wide", False)):
-        tab = _open(browser, page, size)
+        tab = open_tab(browser, page, size)
         tab.locator("#claim-A-thm-rate summary").click()
         if cut:
-            _wait_for(tab, f"{hint}.includes('scroll')")
+            wait_for(tab, f"{hint}.includes('scroll')")
         box = tab.locator("#claim-A-thm-rate .scroll")
         assert box.evaluate("(one) => one.scrollWidth > one.clientWidth") == cut
         assert ("scroll" in tab.evaluate(hint)) == cut
@@ -297,7 +254,7 @@ def test_the_copy_button_copies_the_command(tab: Any) -> None:
     tab.locator("#claim-B-fig-steps summary").click()
     button = tab.locator("#claim-B-fig-steps .copy")
     button.click()
-    _wait_for(tab, "document.querySelector('#claim-B-fig-steps .copy').textContent === 'Copied'")
+    wait_for(tab, "document.querySelector('#claim-B-fig-steps .copy').textContent === 'Copied'")
     tab.evaluate("document.body.prepend(document.createElement('textarea'))")
     tab.locator("textarea").focus()
     tab.keyboard.press("Control+V")
@@ -343,7 +300,7 @@ def test_everything_can_be_reached_by_keyboard(tab: Any) -> None:
 
 
 def test_reduced_motion_switches_transitions_off(browser: Any, page: Path) -> None:
-    tab = _open(browser, page, reduced_motion="reduce")
+    tab = open_tab(browser, page, reduced_motion="reduce")
     style = "getComputedStyle(document.documentElement).scrollBehavior"
     assert tab.evaluate(style) == "auto"
     tab.context.close()

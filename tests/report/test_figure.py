@@ -44,6 +44,10 @@ def test_taking_points_takes_their_band_too() -> None:
         (lambda: Series("a", X, X, low=X), "give both or neither"),
         (lambda: Series("a", X, np.ones((2, 2))), "shape"),
         (lambda: HeatFrames(np.ones((1, 2, 3)), ("a",), ("r",), ("c",) * 3), "labels for"),
+        (
+            lambda: HeatFrames(np.ones((1, 1, 2)), ("a",), ("r",), ("c", "d"), dots=np.ones(2)),
+            "has dots",
+        ),
         (lambda: Table(("a", "b"), (("1",),)), "has not 2 cells"),
     ],
 )

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -97,6 +98,56 @@ def test_a_short_log_axis_has_plain_numbers_and_no_small_labels(tmp_path: Path) 
     text = svg.read_text()
     assert ">0.5</text>" in text
     assert "×" not in text
+
+
+def _find_texts(figure: Figure, folder: Path) -> dict[str, tuple[float, float]]:
+    """Where the texts of a figure are, in points from the left and from the top."""
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        (svg, *_) = write_static(figure, folder / "f")
+    found = re.findall(
+        r'<text [^>]*?x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]+)</text>', svg.read_text()
+    )
+    return {text: (float(x), float(y)) for x, y, text in found}
+
+
+def test_a_reversed_axis_has_its_marks_from_large_to_small(tmp_path: Path) -> None:
+    axis = Axis("left", "log", marks=(50.0, 5.0, 0.2), is_reversed=True)
+    series = Series("a", np.array([50.0, 5.0, 0.2]), np.array([1.0, 2.0, 3.0]))
+    texts = _find_texts(Figure("f", "", "", (Panel("one", axis, Axis("y"), (series,)),)), tmp_path)
+    places = [texts[mark][0] for mark in ("50", "5", "0.2")]
+    assert places == sorted(places)
+
+
+def test_a_wide_panel_has_a_row_to_itself(tmp_path: Path) -> None:
+    def make(title: str, **options) -> Panel:
+        return Panel(title, Axis("x"), Axis("y"), (Series("a", X, X),), **options)
+
+    panels = (make("one"), make("broad", is_wide=True), make("two"), make("three"))
+    texts = _find_texts(Figure("f", "", "", panels), tmp_path)
+    (one, broad, two, three) = (texts[name] for name in ("one", "broad", "two", "three"))
+    assert one[1] < broad[1] < two[1]
+    assert two[1] == three[1]
+    assert one[0] == pytest.approx(two[0], abs=1)
+    assert three[0] > two[0] + 100
+
+
+def test_dots_and_notes_lie_over_a_map(tmp_path: Path) -> None:
+    heat = HeatFrames(
+        np.zeros((1, 2, 3)),
+        ("",),
+        ("r1", "r2"),
+        ("1", "2", "3"),
+        row_ticks=((0.5, "both rows"),),
+        dots=np.eye(2, 3),
+        notes=((1.0, 2.0, "a note"),),
+    )
+    panel = Panel("map", Axis(""), Axis(""), heat=heat, equal_aspect=True, is_wide=True)
+    texts = _find_texts(Figure("f", "", "", (panel,)), tmp_path)
+    assert {"both rows", "a note"} <= set(texts)
+    assert "r1" not in texts
+    assert (tmp_path / "f.svg").read_text().lower().count("#d24a0a") >= 2
 
 
 def test_drawing_leaves_matplotlibs_settings_alone(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def reproduce(
     workers: int = 1,
     fresh: bool = False,
     records: str | Path | None = None,
+    train: bool = True,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Run what the claims need, examine them, and write ``claims.json``.
@@ -64,6 +65,7 @@ def reproduce(
         fresh: Whether to run again what is there already.
         records: Folder with records of trainings on real data: what has one is not trained again.
             (The quick profile trains nothing: it examines the records that are stored.)
+        train: Whether to train what has no record, for hours if need be.
         progress: Called as ``progress(done, total, text)`` with numbers of parts.
 
     Returns:
@@ -87,7 +89,9 @@ def reproduce(
     if (out / "run.json").exists():
         raise RunError(f"{out} is the folder of a run: choose another for claims")
     with hold_lock(out / ".lock", wait=False):
-        trainings = Trainings(out, profile, None if records is None else Path(records), fresh)
+        trainings = Trainings(
+            out, profile, None if records is None else Path(records), fresh, train
+        )
         return _reproduce(claims, out, profile, seed, workers, fresh, trainings, progress)
 
 

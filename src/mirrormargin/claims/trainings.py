@@ -15,7 +15,7 @@ from typing import Any
 from mirrormargin.claims.campaign.method import Method, Run
 from mirrormargin.claims.campaign.records import read_records
 from mirrormargin.claims.campaign.work import do_campaign, find_missing
-from mirrormargin.claims.evidence import RUN_NOW, Evidence, find_record
+from mirrormargin.claims.evidence import RUN_NOW, STORED, Evidence, find_record
 from mirrormargin.claims.experiment import Experiment
 from mirrormargin.errors import DataError
 
@@ -31,12 +31,14 @@ class Trainings:
         profile: "quick" trains nothing, "full" what two cores can, "paper" the published sizes.
         records: Folder with records that need not be made; None if there is none.
         is_fresh: Whether to make them all the same.
+        may_train: Whether to train at all; otherwise records that are there are examined.
     """
 
     out: Path
     profile: str
     records: Path | None = None
     is_fresh: bool = False
+    may_train: bool = True
 
     def find_evidence(
         self, one: Experiment, progress: Callable[[int, int, str], object] | None = None
@@ -56,16 +58,17 @@ class Trainings:
         elif self.records is not None:
             for method in methods:
                 _copy(self.records / method.folder, place / method.folder)
-        missing = find_missing(methods, place)
+        missing = self.may_train and bool(find_missing(methods, place))
         if missing:
             try:
                 self._train(methods, place, progress)
             except DataError:
                 return find_record(one.name)
         evidence = one.table.make_evidence(one.name, read_records(place), self.profile)
-        if evidence is not None and missing:
-            evidence = replace(evidence, origin={**evidence.origin, "kind": RUN_NOW})
-        return evidence
+        if evidence is None:
+            return None if missing else find_record(one.name)
+        kind = RUN_NOW if missing else STORED
+        return replace(evidence, origin={**evidence.origin, "kind": kind})
 
     def _train(
         self,

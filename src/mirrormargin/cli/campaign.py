@@ -81,6 +81,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--data-dir", type=Path, metavar="FOLDER", help="where data is (default: MIRRORMARGIN_DATA)"
     )
+    parser.add_argument(
+        "--store",
+        type=Path,
+        metavar="FOLDER",
+        help="write what claims are examined on there, from the records that are complete",
+    )
     parser.add_argument("--list", action="store_true", help="say what is there and train nothing")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.set_defaults(run=run)
@@ -99,9 +105,18 @@ def run(arguments: argparse.Namespace) -> int:
 
     for folder in (arguments.records, arguments.runs):
         check_writable(folder / "record.json")
-    if not find_missing(chosen, arguments.records):
-        print(f"nothing is missing in {arguments.records}")
-        return 0
+    try:
+        if find_missing(chosen, arguments.records):
+            _make_records(chosen, arguments)
+        else:
+            print(f"nothing is missing in {arguments.records}")
+    finally:  # what is complete is worth storing after an interrupt too
+        if arguments.store is not None:
+            _store(arguments.records, arguments.store)
+    return 0
+
+
+def _make_records(chosen: Sequence[Method], arguments: argparse.Namespace) -> None:
     place = (chosen, arguments.records, arguments.runs, arguments.data_dir)
     children = [_start_child(place) for _ in range(arguments.workers - 1)]
     try:
@@ -119,7 +134,13 @@ def run(arguments: argparse.Namespace) -> int:
         for child in children:
             child.terminate()
             child.join()
-    return 0
+
+
+def _store(records: Path, folder: Path) -> None:
+    from mirrormargin.claims.campaign.tables import store_tables
+
+    names = store_tables(records, folder)
+    print(f"stored in {folder}: {', '.join(names) or 'nothing, no experiment is complete'}")
 
 
 def choose_methods(methods: Sequence[Method], patterns: list[str] | None) -> list[Method]:

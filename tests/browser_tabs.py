@@ -1,0 +1,39 @@
+"""Pages in a browser, for tests: what they say and ask for is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+__all__ = ["SIZES", "VIEWS", "open_tab", "wait_for"]
+
+SIZES = {"wide": (1280, 900), "narrow": (390, 844)}
+VIEWS = [(size, scheme) for size in SIZES for scheme in ("light", "dark")]
+
+
+def open_tab(
+    browser: Any, page: Path, size: str = "wide", scheme: str = "light", **more: Any
+) -> Any:
+    width, height = SIZES[size]
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, **more
+    )
+    tab = context.new_page()
+    tab.messages, tab.requests = [], []
+    tab.on("console", lambda message: tab.messages.append(message.text))
+    tab.on("pageerror", lambda error: tab.messages.append(str(error)))
+    tab.on("request", lambda request: tab.requests.append(request.url))
+    tab.goto(page.as_uri())
+    tab.wait_for_selector("html[data-drawn=all]", timeout=60_000)
+    return tab
+
+
+def wait_for(tab: Any, expression: str) -> None:
+    """Ask again and again from outside: the page's own policy forbids to wait inside it."""
+    for _ in range(600):
+        if tab.evaluate(expression):
+            return
+        tab.wait_for_timeout(50)
+    pytest.fail(f"never true: {expression}")

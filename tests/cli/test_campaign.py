@@ -1,0 +1,200 @@
+"""``mirrormargin campaign``: every missing record is made, once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from mirrormargin.claims.campaign import methods
+from mirrormargin.claims.campaign.method import Method
+from mirrormargin.cli import main
+from mirrormargin.training.config import OptimizerConfig
+from mirrormargin.training.configurations import find_configuration
+
+BASE = replace(find_configuration("digits/tiny"), epochs=1)
+# The first method's second setting diverges at once.
+GRID = {
+    "lr0.1": replace(BASE, optimizer=OptimizerConfig("SGD", 0.1)),
+    "lr1e+30": replace(BASE, optimizer=OptimizerConfig("SGD", 1e30)),
+}
+METHODS = (
+    Method("digits/tiny", "SGD", GRID, seeds=(0, 1)),
+    Method("digits/tiny", "MirrorAdam p=1.1", {"lr0.003": BASE}, seeds=(0,)),
+)
+KEYS = {
+    "digits-tiny/sgd/lr0.1-seed0",
+    "digits-tiny/sgd/lr0.1-seed1",
+    "digits-tiny/sgd/lr1e+30-seed0",
+    "digits-tiny/mirroradam-p1.1/lr0.003-seed0",
+}
+
+
+@pytest.fixture
+def campaign(tmp_path, monkeypatch, capfd):
+    """A function that runs the command in a folder and gives its exit code and lines."""
+    monkeypatch.setattr(methods, "METHODS", METHODS)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*argv):
+        code = main(["campaign", *argv])
+        captured = capfd.readouterr()
+        return code, captured.out.splitlines(), captured.err
+
+    return call
+
+
+def list_keys(folder):
+    return {str(path.relative_to(folder))[:-5] for path in folder.rglob("*.json")}
+
+
+def test_every_missing_record_is_made_once(campaign, tmp_path):
+    code, lines, errors = campaign("--workers", "1")
+    assert (code, errors) == (0, "")
+    records = tmp_path / "records"
+    assert list_keys(records) == KEYS
+    # The first setting of the grid comes again, with test data, once it is chosen.
+    made = [line.split()[0] for line in lines]
+    assert set(made) == KEYS
+    assert made.count("digits-tiny/sgd/lr0.1-seed0") == 2
+    assert len(made) == 5
+    seed1 = json.loads((records / "digits-tiny/sgd/lr0.1-seed1.json").read_bytes())
+    expected = (
+        f"{seed1['key']}  validation {seed1['validation']['selected']:.2f}%"
+        f"  test {seed1['test']['selected']:.2f}%  {seed1['seconds']:.0f} s"
+    )
+    assert expected in lines
+    assert seed1["threads"] == 1
+
+    before = {path: path.read_bytes() for path in records.rglob("*.json")}
+    assert campaign("--workers", "1") == (0, ["nothing is missing in records"], "")
+    assert {path: path.read_bytes() for path in records.rglob("*.json")} == before
+
+    lost = records / "digits-tiny/sgd/lr0.1-seed1.json"
+    lost.unlink()
+    assert campaign("--workers", "1") == (0, [expected], "")
+    assert {path: path.read_bytes() for path in records.rglob("*.json")} == before
+
+
+def test_a_diverged_training_is_recorded_and_not_retried(campaign, tmp_path):
+    code, lines, _ = campaign("--workers", "1", "--only", "*/sgd", "--quiet")
+    assert code == 0
+    failed = [line for line in lines if "failed: the loss is nan" in line]
+    assert [line.split()[0] for line in failed] == ["digits-tiny/sgd/lr1e+30-seed0"]
+    record = json.loads((tmp_path / "records/digits-tiny/sgd/lr1e+30-seed0.json").read_bytes())
+    assert "smaller learning rate" in record["failed"]
+    assert "validation" not in record
+    assert campaign("--only", "*/sgd")[1] == ["nothing is missing in records"]
+
+
+def test_two_workers_do_no_run_twice(campaign, tmp_path):
+    code, lines, errors = campaign("--workers", "2")
+    assert (code, errors) == (0, "")
+    assert list_keys(tmp_path / "records") == KEYS
+    # Lines of both processes; the chosen setting's first record is completed with test data.
+    made = [line.split()[0] for line in lines]
+    assert sorted(made) == sorted([*KEYS, "digits-tiny/sgd/lr0.1-seed0"])
+
+
+def test_the_list_says_what_is_there_and_what_was_chosen(campaign):
+    assert campaign("--list") == (
+        0,
+        [
+            "records  settings   chosen  method",
+            "    0/3         2        -  digits-tiny/sgd",
+            "    0/1         1  lr0.003  digits-tiny/mirroradam-p1.1",
+        ],
+        "",
+    )
+    assert campaign("--workers", "1", "--only", "*/sgd")[0] == 0
+    assert campaign("--list", "--only", "*sgd")[1][1].split() == [
+        "3/3", "2", "lr0.1", "digits-tiny/sgd",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--only", "imdb-*"], "'imdb-*' matches no method: there are digits-tiny/sgd, digits"),
+        (["--workers", "0"], "argument --workers: the value is 0"),
+        (["--records", "file"], "file/record.json cannot be written"),
+        (["--data-dir"], "argument --data-dir: expected one argument"),
+    ],
+)
+def test_a_wrong_input_is_one_line_and_exit_2(campaign, tmp_path, argv, message):
+    (tmp_path / "file").write_text("")
+    code, lines, errors = campaign(*argv)
+    assert (code, lines) == (2, [])
+    assert errors.count("\n") == 1
+    assert message in errors
+    assert not (tmp_path / "campaign").exists()
+
+
+PROGRAM = """
+import sys
+from dataclasses import replace
+from mirrormargin.claims.campaign import methods
+from mirrormargin.claims.campaign.method import Method
+from mirrormargin.cli import main
+from mirrormargin.training.configurations import find_configuration
+
+if __name__ == "__main__":
+    config = replace(find_configuration("digits/tiny"), epochs=100_000)
+    methods.METHODS = (Method("digits/tiny", "long", {"a": config, "b": config}),)
+    sys.exit(main(["campaign"]))
+"""
+
+
+def start(tmp_path):
+    """The command with two workers on endless trainings, as soon as both train."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    process = subprocess.Popen(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_until(lambda: len(list(tmp_path.glob("campaign/*/*/*/checkpoint.safetensors"))) == 2)
+    return process
+
+
+def wait_until(is_true):
+    end = time.monotonic() + 120
+    while not is_true():
+        assert time.monotonic() < end, "it never came to that"
+        time.sleep(0.05)
+
+
+def is_group_gone(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no process groups")
+def test_an_interrupt_ends_all_workers_and_says_how_to_go_on(tmp_path):
+    process = start(tmp_path)
+    os.killpg(process.pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert (process.returncode, output) == (130, "")
+    assert errors.splitlines() == [
+        "mirrormargin: campaign keeps what is done; the same command goes on",
+        "mirrormargin: interrupted",
+    ]
+    wait_until(lambda: is_group_gone(process.pid))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no process groups")
+def test_workers_die_with_a_parent_that_is_killed(tmp_path):
+    process = start(tmp_path)
+    process.kill()
+    process.communicate(timeout=120)
+    wait_until(lambda: is_group_gone(process.pid))

@@ -1,0 +1,123 @@
+"""``mirrormargin prune``: what is written is the library's pruned model."""
+
+import json
+
+import pytest
+import torch
+
+from mirrormargin.cli import main
+from mirrormargin.training.checkpoint import read_tensors
+from mirrormargin.training.pruning import load_pruned, prune
+from mirrormargin.training.sparsity import select_matrices
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder of a training that has ended."""
+    folder = tmp_path_factory.mktemp("prune") / "run"
+    argv = ["train", "digits/tiny", "--epochs", "3", "--optimizer", "AdamW", "--threads", "1"]
+    assert main([*argv, "--out", str(folder), "--no-test", "--quiet"]) == 0
+    return folder
+
+
+def call(*argv):
+    return main(["prune", *map(str, argv)])
+
+
+@pytest.mark.parametrize("format", ["safetensors", "sparse"])
+@pytest.mark.parametrize(
+    ("weights", "matrices", "ranking"),
+    [
+        ("final", "blocks", "global"),
+        ("selected", "attention", "matrix"),
+        ("final", r"blocks\.0\.", "global"),
+    ],
+)
+def test_the_file_is_the_pruned_model(run, tmp_path, format, weights, matrices, ranking, capsys):
+    out = tmp_path / "pruned.safetensors"
+    options = ["--weights", weights, "--matrices", matrices, "--ranking", ranking]
+    argv = [run, "--share", "0.9", *options, "--format", format, "--out", out, "--json"]
+    assert call(*argv) == 0
+    report = json.loads(capsys.readouterr().out)
+    expected, _ = read_tensors(run / f"{weights}.safetensors")
+    chosen = select_matrices(expected, matrices)
+    zeros = prune(expected, 0.9, matrices, ranking)
+    found = load_pruned(out)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert report["matrices"] == list(chosen)
+    assert report["zeros"] == zeros
+    assert report["bytes_written"] == out.stat().st_size
+    assert report["bytes"]["dense" if format == "safetensors" else "sparse"] == out.stat().st_size
+
+
+def test_the_training_is_left_alone(run, tmp_path):
+    before = {path: path.read_bytes() for path in run.iterdir()}
+    assert call(run, "--share", "0.5", "--out", tmp_path / "pruned.safetensors", "--quiet") == 0
+    assert {path: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_evaluation_is_of_the_file_and_sizes_are_said(run, tmp_path, capsys):
+    out = tmp_path / "pruned.safetensors"
+    argv = [run, "--share", "0.99", "--format", "sparse", "--evaluate", "--out", out]
+    assert call(*argv, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    summary = json.loads((run / "summary.json").read_bytes())
+    assert report["accuracy"]["before"] == summary["validation"]["last"]
+    from mirrormargin.training.summary import SHARES
+
+    curve = summary["validation"]["frontier"]["blocks"]
+    assert report["accuracy"]["after"] == curve[SHARES.index(0.99)]
+    assert report["bytes"]["sparse"] < report["bytes"]["dense"]
+
+    assert call(*argv, "--overwrite") == 0
+    lines = capsys.readouterr().out.splitlines()
+    entries, zeros = report["entries"], report["zeros"]
+    assert lines[0].startswith(f"{zeros:,} of {entries:,} entries of 12 matrices are zero (99.0")
+    assert lines[3].split() == [
+        f"{report['bytes']['dense']:,}",
+        f"{report['bytes']['sparse']:,}",
+        f"{report['accuracy']['after']:.2f}%",
+        "after",
+    ]
+    assert lines[4] == f"wrote {out}, {out.stat().st_size:,} bytes"
+
+
+def test_the_default_file_is_in_the_folder(run, capsys):
+    assert call(run, "--share", "0.95", "--format", "sparse") == 0
+    path = run / "pruned-0.95.sparse.safetensors"
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"wrote {path}, ")
+    assert call(run, "--share", "0.95", "--format", "sparse") == 2
+    assert "exists already: add --overwrite" in capsys.readouterr().err
+    path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["RUN"], "the following arguments are required: --share"),
+        (["RUN", "--share", "0"], "--share is 0: give a number between 0 and 1"),
+        (["RUN", "--share", "1"], "--share is 1: give a number between 0 and 1"),
+        (["RUN", "--share", "95"], "--share is 95: give a number between 0 and 1"),
+        (["nowhere", "--share", "0.5"], "nowhere holds no training on real data"),
+        (["empty", "--share", "0.5"], "empty holds no training on real data"),
+        (["begun", "--share", "0.5"], "the training has not ended"),
+        (["RUN", "--share", "0.5", "--matrices", "nothing"], "'nothing' matches no matrix"),
+        (["RUN", "--share", "0.5", "--matrices", "("], "'(' is no regular expression"),
+        (["RUN", "--share", "0.5", "--out", "RUN/final.safetensors"], "belongs to the training"),
+        (["RUN", "--share", "0.5", "--out", "no/file"], "there is no folder no"),
+        (["RUN", "--share", "0.5", "--out", "empty"], "it is a folder"),
+    ],
+)
+def test_a_wrong_input_is_one_line_and_exit_2(run, argv, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun/config.json").write_bytes((run / "config.json").read_bytes())
+    before = {path: path.read_bytes() for path in run.iterdir()}
+    assert main(["prune", *(word.replace("RUN", str(run)) for word in argv)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+    assert {path: path.read_bytes() for path in run.iterdir()} == before

@@ -1,0 +1,287 @@
+"""``mirrormargin train <data set>/<size>``: the library's training, kept, gone on with, printed."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mirrormargin.cli import main
+from mirrormargin.training.building import load_training_data
+from mirrormargin.training.config import OptimizerConfig, Seeds
+from mirrormargin.training.configurations import CONFIGURATIONS, find_configuration
+from mirrormargin.training.loop import train_model
+
+BASE = find_configuration("digits/tiny")
+SHORT = ["--epochs", "2", "--num-train", "300", "--threads", "1"]
+WEIGHTS = ("final.safetensors", "selected.safetensors")
+
+
+def train(*argv):
+    return main(["train", "digits/tiny", *SHORT, *map(str, argv)])
+
+
+def read_weights(folder):
+    return [(folder / name).read_bytes() for name in WEIGHTS]
+
+
+def read_config(folder):
+    return json.loads((folder / "config.json").read_bytes())["config"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder with a short training that has ended."""
+    folder = tmp_path_factory.mktemp("real") / "run"
+    assert train("--out", folder, "--json") == 0
+    return folder
+
+
+def test_the_training_is_that_of_the_library(finished, tmp_path):
+    config = replace(BASE, epochs=2, data=replace(BASE.data, num_train=300))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        train_model(config, load_training_data(config), tmp_path / "run")
+    finally:
+        torch.set_num_threads(threads)
+    assert read_weights(finished) == read_weights(tmp_path / "run")
+
+
+def test_options_are_settings(tmp_path, capsys):
+    argv = "--optimizer SGD --lr 0.05 --momentum 0.9 --weight-decay 0.01 --epochs 1 --batch-size 60"
+    argv += " --schedule constant --warmup 0.1 --seed 3 --seed-order 4 --stop-accuracy 0.9"
+    argv += " --paper-protocol --precision mixed --set frontier_size=50 --set clip=1.0 --json"
+    argv = ["train", "digits/tiny", *argv.split(), "--num-train", "120", "--out", str(tmp_path)]
+    assert main(argv) == 0
+    expected = replace(
+        BASE,
+        data=replace(BASE.data, num_train=120),
+        optimizer=OptimizerConfig("SGD", 0.05, momentum=0.9, weight_decay=0.01),
+        epochs=1,
+        batch_size=60,
+        schedule="constant",
+        warmup=0.1,
+        seeds=Seeds(3, 4, 3),
+        stop_accuracy=0.9,
+        paper_protocol=True,
+        precision="mixed",
+        frontier_size=50,
+        clip=1.0,
+    )
+    assert read_config(tmp_path) == json.loads(json.dumps(expected.as_dict()))
+    report = json.loads(capsys.readouterr().out)
+    assert report["digest"] == expected.digest()
+    assert report["test"]["best"] == report["epochs"][0]["test_accuracy"]
+
+
+def test_the_table_has_the_numbers_of_the_summary(finished, capsys):
+    summary = json.loads((finished / "summary.json").read_bytes())
+    assert train("--out", finished) == 0
+    out = capsys.readouterr().out
+    assert f"{finished} holds this training already" in out
+    for part in ("validation", "test"):
+        line = next(line for line in out.splitlines() if line.endswith(f"  {part}"))
+        numbers = [f"{summary[part][key]:.2f}%" for key in ("last", "selected")]
+        assert line.split()[:2] == numbers
+        for curve in summary[part]["frontier"].values():
+            assert f"{curve[-1]:.2f}%" in out
+    blocks = summary["weights"]["blocks"]
+    line = next(line for line in out.splitlines() if line.endswith("all matrices of the blocks"))
+    assert line.split()[0] == f"{blocks['l1_l2']:.3f}"
+    assert line.split()[3] == f"{blocks['entries']:,}"
+    assert f"mirrormargin prune {finished} --share 0.95" in out
+
+
+def test_settings_and_a_line_for_each_epoch_are_printed(tmp_path, capsys):
+    assert train("--out", tmp_path / "run", "--no-test") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("digits/tiny\n  data       digits: 300 to learn from")
+    assert "  optimizer  MirrorAdam lr 0.003, p 1.1\n" in out
+    summary = json.loads((tmp_path / "run/summary.json").read_bytes())
+    lines = [line for line in out.splitlines() if line.startswith("epoch ")]
+    assert lines == [
+        f"epoch {row['epoch']}/2  loss {row['train_loss']:.4f}  accuracy"
+        f" {row['train_accuracy']:.2f}%  validation {row['validation_accuracy']:.2f}%"
+        for row in summary["epochs"]
+    ]
+    assert len(lines) == 2
+
+
+def test_test_data_is_left_alone_until_it_is_asked_for(tmp_path, capsys):
+    assert train("--out", tmp_path / "run", "--no-test", "--json") == 0
+    assert "test" not in json.loads(capsys.readouterr().out)
+    weights = read_weights(tmp_path / "run")
+    assert train("--out", tmp_path / "run", "--json") == 0
+    assert "last" in json.loads(capsys.readouterr().out)["test"]
+    assert read_weights(tmp_path / "run") == weights
+
+
+def test_the_folder_is_named_by_the_configuration(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert train("--quiet") == 0
+    config = replace(BASE, epochs=2, data=replace(BASE.data, num_train=300))
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [
+        f"digits-tiny-{config.digest()[:8]}"
+    ]
+    assert capsys.readouterr().out.startswith("  last")
+
+
+START = "import sys; from mirrormargin.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+def start(folder):
+    argv = ["train", "digits/tiny", *SHORT, "--out", str(folder), "--checkpoint-every", "0"]
+    return subprocess.Popen(
+        [sys.executable, "-c", START, *argv],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_checkpoint(folder, count):
+    """Until so many checkpoints have been seen to replace each other, or the training ended."""
+    seen = set()
+    end = time.monotonic() + 300
+    path = folder / "checkpoint.safetensors"
+    while len(seen) < count and not (folder / "summary.json").exists():
+        assert time.monotonic() < end, "there never was a checkpoint"
+        if path.exists():
+            seen.add(path.stat().st_mtime_ns)
+        time.sleep(0.001)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
+def test_a_killed_training_goes_on_to_the_same_bits(finished, tmp_path, capsys):
+    # Two kills at random moments, then one call to the end.
+    generator = random.Random(0)
+    folder = tmp_path / "run"
+    for _ in range(2):
+        process = start(folder)
+        wait_for_checkpoint(folder, generator.randint(1, 3))
+        process.kill()
+        process.communicate(timeout=120)
+    assert not (folder / "summary.json").exists(), "it ended before it was killed"
+    assert train("--out", folder) == 0
+    found = re.search(r"^resumed at step (\d+) of 12$", capsys.readouterr().out, re.MULTILINE)
+    assert found is not None
+    assert 1 <= int(found[1]) < 12
+    assert read_weights(folder) == read_weights(finished)
+    summary, expected = (
+        json.loads((path / "summary.json").read_bytes()) for path in (folder, finished)
+    )
+    for document in (summary, expected):
+        del document["seconds"], document["environment"]
+    assert summary == expected
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="interrupts are different")
+def test_an_interrupt_says_how_to_go_on(tmp_path):
+    folder = tmp_path / "run"
+    argv = ["train", "digits/tiny", "--epochs", "100000", "--out", str(folder)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", START, *argv],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_checkpoint(folder, 1)
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    first, second = errors.splitlines()
+    assert re.fullmatch(
+        rf"mirrormargin: the same command with --out {re.escape(str(folder))} goes on at step"
+        r" [\d,]+",
+        first,
+    )
+    assert second == "mirrormargin: interrupted"
+
+
+def test_own_images_are_trained_on_and_a_change_of_them_is_noticed(tmp_path, capsys):
+    image = pytest.importorskip("PIL.Image")
+    generator = random.Random(0)
+    for name, low in (("dark", 0), ("light", 128)):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for k in range(30):
+            picture = image.new("L", (8, 8))
+            picture.putdata([generator.randint(low, low + 127) for _ in range(64)])
+            picture.save(tmp_path / "images" / name / f"{k}.png")
+    argv = ["train", "digits/tiny", "--epochs", "1", "--batch-size", "10", "--json"]
+    argv += ["--data", str(tmp_path / "images"), "--out", str(tmp_path / "run")]
+    assert main(argv) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["config"]["data"]["name"] == str((tmp_path / "images").resolve())
+    (tmp_path / "run/summary.json").unlink()
+    (tmp_path / "images/dark/0.png").write_bytes((tmp_path / "images/dark/1.png").read_bytes())
+    assert main(argv) == 2
+    assert "on other data (different: files of the data)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["digits/tin"], f"no configuration 'digits/tin': there are {next(iter(CONFIGURATIONS))}"),
+        (["digits"], "there is no configuration 'digits'"),
+        (["digits/tiny", "--steps", "3"], "--steps is for problems of the lab"),
+        (["digits/tiny", "--joint"], "--joint is for problems of the lab"),
+        (["digits/tiny", "--step-rule", "polyak"], "--step-rule is for problems of the lab"),
+        (["digits/tiny", "--resume", "runs"], "--resume is for problems of the lab"),
+        (["lab/unit_sphere", "--epochs", "3"], "--epochs is for configurations of real data"),
+        (["lab/unit_sphere", "--no-test"], "--no-test is for configurations of real data"),
+        (["--resume", "runs", "--set", "a=1"], "--set is for configurations of real data"),
+        (["digits/tiny", "--p", "1.1", "2"], "--p is given 2 values"),
+        (["digits/tiny", "--seed", "1-3"], "--seed is given 3 values"),
+        (["digits/tiny", "--set", "optimizer.rate=1"], "no setting 'optimizer.rate': there are"),
+        (["digits/tiny", "--set", "epochs"], "a setting is given as name=value"),
+        (["digits/tiny", "--set", "optimizer.lr=fast"], "optimizer.lr is 'fast': give float"),
+        (["digits/tiny", "--set", "compile=1"], "compile is 1: give bool"),
+        (["digits/tiny", "--set", "clip=abc"], "clip is 'abc': give float or null"),
+        (["digits/tiny", "--lr", "1", "--set", "optimizer.lr=1"], "optimizer.lr is given twice"),
+        (["digits/tiny", "--optimizer", "Lion"], "argument --optimizer: invalid choice: 'Lion'"),
+        (["digits/tiny", "--optimizer", "AdamW", "--p", "3"], "AdamW has no p"),
+        (["digits/tiny", "--warmup", "2"], "warmup is a share of the steps"),
+        (["digits/tiny", "--data", "nowhere.csv"], "there is no data set 'nowhere.csv'"),
+        (["digits/tiny", "--out", "other"], "other holds other things than a training"),
+        (["digits/tiny", "--out", "file/run"], "cannot be written"),
+    ],
+)
+def test_a_wrong_input_is_one_line_and_exit_2(argv, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/notes.txt").write_text("")
+    (tmp_path / "file").write_text("")
+    assert main(["train", *argv, *["--quiet"]]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+
+
+def test_another_training_in_the_folder_is_refused_and_left_alone(finished, capsys):
+    before = {path: path.read_bytes() for path in finished.iterdir()}
+    assert train("--out", finished, "--lr", "0.1", "--quiet") == 2
+    assert "holds another training (different: optimizer.lr)" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in finished.iterdir()} == before
+
+
+def test_a_cuda_device_that_is_not_there_is_an_error(tmp_path, capsys):
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    assert train("--out", tmp_path / "run", "--device", "cuda") == 2
+    assert "there is no CUDA device" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_help_lists_all_configurations(capsys):
+    assert main(["train", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert [name for name in CONFIGURATIONS if name not in out] == []

@@ -1,0 +1,141 @@
+"""Configurations: JSON and back, digests that name the training, values that are refused."""
+
+import json
+from dataclasses import fields, replace
+
+import pytest
+
+from mirrormargin.errors import TrainingError
+from mirrormargin.training.config import (
+    DataConfig,
+    GradualPruning,
+    ImageModel,
+    L1Penalty,
+    OptimizerConfig,
+    Powerpropagation,
+    Seeds,
+    TrainingConfig,
+    describe_changes,
+)
+from mirrormargin.training.configurations import CONFIGURATIONS, find_configuration
+
+BASE = find_configuration("digits/tiny")
+# One other value for every setting of a training; that none is forgotten is tested below.
+OTHERS = {
+    "name": "mnist/small",
+    "data": DataConfig("mnist"),
+    "model": ImageModel(4, 32, 2, 4, 64),
+    "optimizer": OptimizerConfig("AdamW", 1e-3),
+    "epochs": 7,
+    "batch_size": 7,
+    "reduction": "sum",
+    "schedule": "constant",
+    "warmup": 0.5,
+    "stop_accuracy": 0.5,
+    "clip": 1.0,
+    "augment": True,
+    "sparsifier": L1Penalty(0.1),
+    "protocol_size": 7,
+    "frontier_size": 7,
+    "paper_protocol": True,
+    "precision": "mixed",
+    "compile": True,
+    "seeds": Seeds(1, 2, 3),
+}
+
+
+def test_every_setting_is_tested():
+    assert OTHERS.keys() == {item.name for item in fields(TrainingConfig)}
+
+
+def through_json(config):
+    return TrainingConfig.from_dict(json.loads(json.dumps(config.as_dict())))
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_configuration_survives_json(name):
+    config = CONFIGURATIONS[name]
+    assert through_json(config) == config
+    assert through_json(config).digest() == config.digest()
+
+
+@pytest.mark.parametrize(
+    "sparsifier", [L1Penalty(1e-5), Powerpropagation(2.0), GradualPruning(0.9, 0.1, 0.7)]
+)
+def test_sparsifier_and_groups_survive_json(sparsifier):
+    groups = (("blocks.*", {"p": 1.1}), ("head.*", {"lr": 0.1, "p": 3.0}))
+    config = replace(BASE, sparsifier=sparsifier, optimizer=replace(BASE.optimizer, groups=groups))
+    assert through_json(config) == config
+    assert through_json(config).digest() == config.digest()
+
+
+def list_variants():
+    """BASE with one setting changed, down to those of its parts."""
+    for name, value in OTHERS.items():
+        yield name, replace(BASE, **{name: value})
+    for part in ("data", "model", "optimizer", "seeds"):
+        inner = getattr(BASE, part)
+        for item in fields(inner):
+            old = getattr(inner, item.name)
+            new = (("head.*", {"p": 3.0}),) if item.name == "groups" else _change(old)
+            yield f"{part}.{item.name}", replace(BASE, **{part: replace(inner, **{item.name: new})})
+
+
+def _change(value):
+    if value is None:
+        return 3
+    return value + "x" if isinstance(value, str) else value + 1
+
+
+def test_digest_differs_for_every_changed_setting():
+    digests = [BASE.digest(), *(config.digest() for _, config in list_variants())]
+    assert len(set(digests)) == len(digests)
+    assert all(len(digest) == 16 and int(digest, 16) >= 0 for digest in digests)
+
+
+def test_digest_is_the_same_for_equal_configurations():
+    assert replace(BASE, epochs=BASE.epochs).digest() == BASE.digest()
+
+
+def test_changed_settings_are_named():
+    for name, config in list_variants():
+        if name in ("data", "model", "optimizer", "seeds"):
+            assert all(change.startswith(f"{name}.") for change in describe_changes(BASE, config))
+        else:
+            assert describe_changes(BASE, config) == [name]
+    assert describe_changes(BASE, BASE) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"reduction": "median"}, "reduction is one of mean, sum, got 'median'"),
+        ({"schedule": "step"}, "schedule is one of constant, cosine"),
+        ({"precision": "int8"}, "precision is one of float32, mixed"),
+        ({"epochs": 0}, "at least 1, got 0 and 50"),
+        ({"batch_size": 0}, "at least 1, got 30 and 0"),
+        ({"warmup": 1.5}, "share of the steps in .*1.5"),
+    ],
+)
+def test_value_that_makes_no_sense_is_refused(change, message):
+    with pytest.raises(TrainingError, match=message):
+        replace(BASE, **change)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda d: d.pop("epochs"),
+        lambda d: d.pop("optimizer"),
+        lambda d: d.update(depth=3),
+        lambda d: d["model"].update(kind="Perceptron"),
+        lambda d: d["model"].pop("kind"),
+        lambda d: d["optimizer"].update(speed=1),
+        lambda d: d.update(seeds=None),
+    ],
+)
+def test_document_that_is_no_configuration_is_refused(damage):
+    document = json.loads(json.dumps(BASE.as_dict()))
+    damage(document)
+    with pytest.raises(TrainingError, match="no training configuration"):
+        TrainingConfig.from_dict(document)

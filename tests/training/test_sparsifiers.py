@@ -1,0 +1,170 @@
+"""Ways to sparse weights: gradients, starting points, shares that are reached, plain weights."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mirrormargin.data import load_data
+from mirrormargin.training.building import build_model
+from mirrormargin.training.config import GradualPruning, L1Penalty, Powerpropagation
+from mirrormargin.training.configurations import find_configuration
+from mirrormargin.training.loop import train_model
+from mirrormargin.training.sparsifiers import build_sparsifier, collect_weights
+from mirrormargin.training.sparsity import select_matrices
+
+CONFIG = find_configuration("digits/tiny")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return load_data("digits", num_train=100)
+
+
+@pytest.fixture
+def model(data):
+    return build_model(CONFIG, data).eval()
+
+
+def compute_gradients(model, data):
+    model.zero_grad()
+    model(data.train.inputs[:20]).square().mean().backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("weight", [1, 50])
+def test_l1_adds_the_penalty_s_gradient_to_block_matrices_only(model, data, weight):
+    plain = compute_gradients(model, data)
+    compute_gradients(model, data)
+    build_sparsifier(L1Penalty(0.01), model, weight).after_backward()
+    blocks = select_matrices(model, "blocks")
+    assert blocks
+    for name, parameter in model.named_parameters():
+        copy = parameter.detach().clone().requires_grad_()
+        (0.01 * weight * copy.abs().sum() * (name in blocks)).backward()
+        torch.testing.assert_close(parameter.grad, plain[name] + copy.grad)
+
+
+def test_sum_of_losses_trains_like_their_mean_with_the_penalty_scaled_alike(data, tmp_path):
+    # SGD on the sum with lr / 25 is SGD on the mean of 25: only if the penalty is scaled too.
+    mean = replace(
+        CONFIG,
+        epochs=1,
+        batch_size=25,
+        optimizer=replace(CONFIG.optimizer, name="SGD", p=2.0, lr=0.05),
+        sparsifier=L1Penalty(0.02),
+    )
+    total = replace(mean, reduction="sum", optimizer=replace(mean.optimizer, lr=0.05 / 25))
+    one = train_model(mean, data, tmp_path / "mean").final
+    two = train_model(total, data, tmp_path / "sum").final
+    for name in one:
+        torch.testing.assert_close(two[name], one[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [1.5, 2.0, 3.0])
+def test_powers_start_from_the_same_weights(model, data, alpha):
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    build_sparsifier(Powerpropagation(alpha), model, 1)
+    trained = {name for name, _ in model.named_parameters()}
+    assert sum("parametrizations" in name for name in trained) == 12
+    weights = collect_weights(model)
+    assert weights.keys() == before.keys()
+    for name, weight in weights.items():
+        torch.testing.assert_close(weight, before[name], rtol=1e-5, atol=1e-6)
+
+
+def test_gradient_of_a_power_follows_the_chain_rule(model, data):
+    plain = compute_gradients(model, data)
+    build_sparsifier(Powerpropagation(3.0), model, 1)
+    powered = compute_gradients(model, data)
+    name = "blocks.0.query"
+    theta = model.get_parameter(f"{name}.parametrizations.weight.original").detach()
+    torch.testing.assert_close(
+        powered[f"{name}.parametrizations.weight.original"],
+        3 * theta.square() * plain[f"{name}.weight"],
+        rtol=1e-3,
+        atol=1e-6,
+    )
+
+
+def test_trained_powers_load_into_a_plain_model_with_the_same_logits(data, model):
+    build_sparsifier(Powerpropagation(2.0), model, 1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    plain = build_model(CONFIG, data).eval()
+    plain.load_state_dict(collect_weights(model))
+    inputs = data.validation.inputs[:50]
+    torch.testing.assert_close(plain(inputs), model(inputs), rtol=1e-5, atol=1e-5)
+
+
+def test_collected_weights_are_copies(model):
+    weights = collect_weights(model)
+    before = weights["head.weight"].clone()
+    with torch.no_grad():
+        model.get_parameter("head.weight").zero_()
+    assert torch.equal(weights["head.weight"], before)
+
+
+def count_zeros(matrices):
+    return sum(int((m == 0).sum()) for m in matrices.values())
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.98])
+def test_gradual_pruning_follows_the_cubic_course_to_its_share(model, share):
+    sparsifier = build_sparsifier(GradualPruning(share, start=0.2, end=0.8), model, 1)
+    matrices = select_matrices(model, "blocks")
+    entries = sum(m.numel() for m in matrices.values())
+    generator = torch.Generator().manual_seed(0)
+    previous = {name: m.detach() == 0 for name, m in matrices.items()}
+    for step in range(1, 201):
+        with torch.no_grad():
+            for matrix in matrices.values():  # an optimizer that moves everything
+                matrix.add_(torch.randn(matrix.shape, generator=generator), alpha=1e-3)
+        sparsifier.after_step(step, 200)
+        if step < 40:
+            assert count_zeros(matrices) == 0
+        elif step % 20 == 0:
+            s = min((step - 40) / 120, 1)
+            wanted = share * (1 - (1 - s) ** 3) * entries
+            assert abs(count_zeros(matrices) - wanted) <= 3  # rounding, and equal magnitudes
+        for name, matrix in matrices.items():
+            assert bool((matrix[previous[name]] == 0).all())  # once zero, zero for good
+            previous[name] = matrix.detach() == 0
+
+
+def test_gradual_pruning_removes_the_smallest_of_all_matrices_together(model):
+    sparsifier = build_sparsifier(GradualPruning(0.7), model, 1)
+    matrices = select_matrices(model, "blocks")
+    before = torch.cat([m.detach().abs().flatten() for m in matrices.values()])
+    sparsifier.after_step(100, 100)
+    after = torch.cat([m.detach().abs().flatten() for m in matrices.values()])
+    assert before[after == 0].max() < before[after != 0].min()
+
+
+def test_masks_are_taken_back(model, data):
+    sparsifier = build_sparsifier(GradualPruning(0.8), model, 1)
+    sparsifier.after_step(100, 100)
+    kept = {name: mask.clone() for name, mask in sparsifier.tensors().items()}
+    other = build_model(CONFIG, data)
+    fresh = build_sparsifier(GradualPruning(0.8), other, 1)
+    fresh.load(kept)
+    fresh.after_step(1, 100)  # before the course starts: only the masks prune
+    for name, matrix in select_matrices(other, "blocks").items():
+        assert torch.equal(matrix != 0, kept[name])
+
+
+def test_trained_and_pruned_model_has_the_share_of_zeros(data, tmp_path):
+    config = replace(
+        CONFIG,
+        epochs=12,
+        batch_size=20,
+        optimizer=replace(CONFIG.optimizer, name="AdamW", p=2.0, weight_decay=0.01),
+        sparsifier=GradualPruning(0.9),
+    )
+    training = train_model(config, data, tmp_path)
+    model = build_model(config, data)
+    model.load_state_dict(training.final)
+    matrices = select_matrices(model, "blocks")
+    entries = sum(m.numel() for m in matrices.values())
+    assert abs(count_zeros(matrices) - 0.9 * entries) <= 3
