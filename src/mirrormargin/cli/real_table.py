@@ -31,8 +31,8 @@ def describe_settings(config: TrainingConfig, data: DataSet, folder: Path) -> st
         f" choose by, {len(data.test):,} to test, {len(data.classes)} classes",
         "model": f"{type(config.model).__name__} {model}",
         "optimizer": f"{config.optimizer.name} {_list_options(optimizer)}",
-        "training": f"epochs {config.epochs}, batches of {config.batch_size}, {config.schedule} rate,"
-        f" warmup {config.warmup:g}",
+        "training": f"epochs {config.epochs}, batches of {config.batch_size}, {config.schedule}"
+        f" rate, warmup {config.warmup:g}",
         "seeds": _list_options(vars(config.seeds), keep_all=True),
         "folder": str(folder),
     }

@@ -16,6 +16,7 @@ PROVENANCE = {
     "seen": "seen in the paper, its code or its figures",
     "derived": "derived from the paper's statements",
     "recalled": RECALLED,
+    "own": "measured here, not published elsewhere",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mirrormargin.claims.checks import all_at_least, all_at_most, mean_near, smaller
-from mirrormargin.claims.claim import Claim, Finding, Provenance
+from mirrormargin.claims.claim import Check, Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
 
 __all__ = ["CLAIMS"]
@@ -18,6 +18,15 @@ EPOCHS = {1.1: (72, 87, 65), 2.0: (80, 88, 54), 3.0: (162, 135, 132)}  # to 99.5
 ABOVE = ((18206, 13964, 7643), (27224, 14654, 10127))
 SELECTION = (0.4387, 0.3122)  # mean scaled attention on the sentiment word, l1.1 and l2
 VIT = (81.5, 81.0)  # test accuracy in the end, Adam and l1.1
+
+
+def check_size(evidence: Evidence) -> Check:
+    """Whether the models are of the published sizes: numbers of other ones are not comparable."""
+    names = evidence.settings.get("configurations", ["as published"])
+    is_published = all("paper" in name or name == "as published" for name in names)
+    return Check(
+        "models", "number", "as published", ", ".join(names), None, None, holds=is_published
+    )
 
 
 def examine_imdb(evidence: Evidence) -> Finding:
@@ -42,6 +51,7 @@ def examine_imdb(evidence: Evidence) -> Finding:
                 for q in p
                 if q in IMDB
             ]
+    checks.append(check_size(evidence))
     return Finding(
         checks,
         "; ".join(
@@ -65,6 +75,7 @@ def examine_epochs(evidence: Evidence) -> Finding:
                 if count in LAYERS
                 for published in [EPOCHS[q][LAYERS.index(count)]]
             ]
+    checks.append(check_size(evidence))
     means = [" / ".join(f"{value:.0f}" for value in epochs[j].mean(axis=-1)) for j in range(len(p))]
     return Finding(
         checks, "; ".join(f"p = {q:g}: {text}" for q, text in zip(p, means, strict=True))
@@ -78,6 +89,7 @@ def examine_weights(evidence: Evidence) -> Finding:
         [
             all_at_least("large entries of l2 less those of l1.1", above[two] - above[one], 1),
             all_at_least("largest entry of l1.1 less that of l2", largest[one] - largest[two], 0.0),
+            check_size(evidence),
         ],
         " / ".join(f"{value:g}" for value in above[one])
         + " against "

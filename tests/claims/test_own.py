@@ -1,0 +1,108 @@
+"""The library's own claims: they hold on what they were made for, and fail on less."""
+
+import numpy as np
+import pytest
+
+from mirrormargin.claims.claim import decide
+from mirrormargin.claims.evidence import Evidence
+from mirrormargin.claims.own import CLAIMS, find_needed
+
+SHARES = np.array([0.5, 0.9, 0.95, 0.98, 0.99])
+BY_ID = {claim.id: claim for claim in CLAIMS}
+
+
+def judge(name, arrays):
+    claim = BY_ID[name]
+    return decide(claim.examine(Evidence(claim.experiment, {}, arrays)).checks)[0]
+
+
+def test_weights_needed_are_where_the_line_crosses_one_point():
+    # 85 at 10% left and 83 at 1% left: 84 lies in the middle of the logarithms.
+    needed = find_needed(np.array([0.9, 0.99]), np.array([85.0, 83.0]), 85.0)
+    assert needed == pytest.approx(10**-1.5)
+
+
+def test_weights_needed_do_not_come_back_after_a_fall():
+    assert find_needed(SHARES, np.array([85.0, 80.0, 85.0, 85.0, 85.0]), 85.0) > 0.1
+
+
+def test_weights_needed_are_the_last_share_if_accuracy_never_falls():
+    assert find_needed(SHARES, np.full(5, 85.0), 85.0) == pytest.approx(0.01)
+
+
+def make_pruning():
+    names = ["MirrorAdam p=1.1", "AdamW", "AdamW for pruning", "AdamW + L1"]
+    curves = np.array(
+        [[85, 85, 85, 84.9, 84.8], [85, 84.9, 75, 60, 50], [85, 85, 80, 60, 50], [84] * 4 + [60]],
+        dtype=float,
+    )
+    return {
+        "optimizer": np.array(names),
+        "share": SHARES,
+        "accuracy": curves[:, None] + np.array([-0.1, 0.0, 0.1])[:, None],
+        "unpruned": np.full((4, 3), 85.0),
+    }
+
+
+def test_pruning_holds_where_a_third_of_the_weights_is_enough():
+    assert judge("M.pruning.imdb", make_pruning()) == "reproduced"
+
+
+@pytest.mark.parametrize("name", ["AdamW", "AdamW for pruning"])
+def test_pruning_fails_against_either_adamw(name):
+    arrays = make_pruning()
+    k = arrays["optimizer"].tolist().index(name)
+    arrays["accuracy"][k] = arrays["accuracy"][0]
+    assert judge("M.pruning.imdb", arrays) == "not reproduced"
+
+
+def test_pruning_fails_against_a_better_baseline_at_95_percent():
+    arrays = make_pruning()
+    arrays["accuracy"][3] = 86.0
+    assert judge("M.pruning.imdb", arrays) == "not reproduced"
+
+
+def test_a_method_tuned_for_pruning_is_the_one_that_is_compared():
+    arrays = make_pruning()
+    arrays["optimizer"][0], arrays["accuracy"][0] = "MirrorAdam p=1.1", 50.0
+    tuned = {key: np.concatenate([value, value[:1]]) for key, value in arrays.items()}
+    tuned["optimizer"] = np.array([*arrays["optimizer"], "MirrorAdam for pruning"])
+    tuned["share"] = SHARES
+    tuned["accuracy"][4] = make_pruning()["accuracy"][0]
+    assert judge("M.pruning.imdb", arrays) == "not reproduced"
+    assert judge("M.pruning.imdb", tuned) == "reproduced"
+
+
+def make_accuracies():
+    return {
+        "optimizer": np.array(["AdamW", "MirrorAdam p=1.1", "MirrorAdam p=3"]),
+        "selected_test": np.array([[85.0, 84.8], [84.9, 84.9], [70.0, 70.0]]),
+        "validation": np.array([[84.0, 84.0], [84.5, 84.4], [71.0, 71.0]]),
+    }
+
+
+def test_the_best_mirror_optimizer_is_chosen_on_validation_data():
+    assert judge("M.accuracy.imdb", make_accuracies()) == "reproduced"
+    arrays = make_accuracies()
+    arrays["validation"][2] = 90.0
+    assert judge("M.accuracy.imdb", arrays) == "not reproduced"
+
+
+def test_accuracy_below_the_published_one_is_not_enough():
+    arrays = make_accuracies()
+    arrays["selected_test"] -= 3
+    assert judge("M.accuracy.imdb", arrays) == "not reproduced"
+
+
+def test_digits_are_judged_by_what_pruning_costs_and_by_sparsity():
+    arrays = {
+        "optimizer": np.array(["MirrorAdam p=1.1", "AdamW"]),
+        "share": np.array([0.5, 0.9]),
+        "unpruned": np.full((2, 2), 95.0),
+        "accuracy": np.array([[[94.0, 80.0]] * 2, [[94.0, 40.0]] * 2]),
+        "l1_l2": np.array([[0.6] * 3, [0.8] * 3]),
+    }
+    assert judge("M.pruning.digits", arrays) == "reproduced"
+    for key in ("accuracy", "l1_l2"):
+        spoiled = arrays | {key: arrays[key][::-1]}
+        assert judge("M.pruning.digits", spoiled) == "not reproduced"
