@@ -1,9 +1,9 @@
 """How fast does a transformer train with mirror optimizers, next to AdamW? Interleaved, ratios.
 
-Each round makes one whole step (forward, backward, optimizer) with every optimizer, in an order that
-changes from round to round, each on its own copy of the model. Printed is the throughput over that
-of torch's fused AdamW: the median over rounds of the ratio within a round, with the 95% interval of
-that median (order statistics).
+Each round makes one whole step (forward, backward, optimizer) with every optimizer, in an order
+that changes from round to round, each on its own copy of the model. Printed is the throughput over
+that of torch's fused AdamW: the median over rounds of the ratio within a round, with the 95%
+interval of that median (order statistics).
 
     python benchmarks/training.py [--configs imdb/small imdb/paper-3] [--rounds 60] [--quick]
 

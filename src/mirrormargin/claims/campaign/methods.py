@@ -108,8 +108,8 @@ _SPARSE = {
 
 FRONTIERS: dict[str, tuple[Method, ...]] = {
     "imdb/small": (
-        *_compare_pruning("imdb/small", SEEDS),
         tune("imdb/small", "MirrorAdam for pruning", _SPARSE, (1e-3, 3e-3), criterion="sparse"),
+        *_compare_pruning("imdb/small", SEEDS),
     ),
     **{c: _compare_pruning(c, (0,)) for c in ("mnist/small", "sst2/small", "cifar10/small")},
 }
