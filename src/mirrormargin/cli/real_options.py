@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirrormargin.cli.options import read_count, read_number, read_positive
 from mirrormargin.errors import TrainingError
+from mirrormargin.training.config import OPTIMIZERS
 from mirrormargin.training.configurations import CONFIGURATIONS, find_configuration
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CONFIGURATION_LIST", "add_real_options", "check_kind", "is_real", "read_config"]
 
-OPTIMIZERS = ("MirrorDescent", "MirrorAdam", "SGD", "SNGD", "Polyak", "Adam", "AdamW")
 MIRROR = ("MirrorDescent", "MirrorAdam", "Polyak")  # those that have a p
 # Option -> setting.
 SETTINGS = {

@@ -14,6 +14,7 @@ from typing import Any
 from mirrormargin.errors import TrainingError
 
 __all__ = [
+    "OPTIMIZERS",
     "DataConfig",
     "EncoderModel",
     "GradualPruning",
@@ -25,6 +26,9 @@ __all__ = [
     "TextModel",
     "TrainingConfig",
 ]
+
+
+OPTIMIZERS = ("MirrorDescent", "MirrorAdam", "SGD", "SNGD", "Polyak", "Adam", "AdamW")
 
 
 class _Settings:

@@ -18,11 +18,9 @@ from torch.optim import Optimizer
 
 from mirrormargin.errors import TrainingError
 from mirrormargin.optim import MirrorAdam, MirrorDescent, param_groups
-from mirrormargin.training.config import OptimizerConfig
+from mirrormargin.training.config import OPTIMIZERS, OptimizerConfig
 
-__all__ = ["OPTIMIZERS", "build_optimizer"]
-
-OPTIMIZERS = ("MirrorDescent", "MirrorAdam", "SGD", "SNGD", "Polyak", "Adam", "AdamW")
+__all__ = ["build_optimizer"]
 
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
