@@ -100,3 +100,9 @@ def test_gradient_is_the_mask():
 def test_other_rates_are_refused(rate):
     with pytest.raises(ModelError, match="in \\[0, 1\\)"):
         ByteDropout(rate)
+
+
+def test_a_rate_next_to_one_keeps_something():
+    torch.manual_seed(0)
+    kept = ByteDropout(0.999).train()(torch.ones(10_000))
+    assert 0 < int((kept > 0).sum()) < 200

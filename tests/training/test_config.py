@@ -139,3 +139,16 @@ def test_document_that_is_no_configuration_is_refused(damage):
     damage(document)
     with pytest.raises(TrainingError, match="no training configuration"):
         TrainingConfig.from_dict(document)
+
+
+def test_equal_settings_have_equal_digests():
+    whole = replace(BASE, optimizer=OptimizerConfig("AdamW", 1), warmup=0, clip=1)
+    parts = replace(BASE, optimizer=OptimizerConfig("AdamW", 1.0), warmup=0.0, clip=1.0)
+    assert whole == parts
+    assert whole.digest() == parts.digest()
+
+
+@pytest.mark.parametrize("course", [(1.0, 0.2, 0.8), (0.9, 0.5, 0.5), (0.9, 0.2, 1.1)])
+def test_a_course_of_pruning_that_cannot_be_gone_is_refused(course):
+    with pytest.raises(TrainingError, match="gradual pruning needs"):
+        GradualPruning(*course)

@@ -48,3 +48,9 @@ def test_damage_elsewhere_is_named(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("\n".join([lines[0], lines[1][:9], lines[2]]))
     with pytest.raises(TrainingError, match="line 2"):
         read_metrics(tmp_path)
+
+
+def test_a_file_shorter_than_its_checkpoint_is_refused(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    with pytest.raises(TrainingError, match="shorter than its checkpoint"):
+        MetricsFile(tmp_path, 100, 0, False)

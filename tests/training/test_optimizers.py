@@ -6,8 +6,8 @@ from torch import nn
 
 from mirrormargin.errors import OptimizerError, TrainingError
 from mirrormargin.optim import MirrorAdam, MirrorDescent
-from mirrormargin.training.config import OptimizerConfig
-from mirrormargin.training.optimizers import OPTIMIZERS, build_optimizer
+from mirrormargin.training.config import OPTIMIZERS, OptimizerConfig
+from mirrormargin.training.optimizers import build_optimizer
 
 
 def make_model():
@@ -127,3 +127,21 @@ NOTHING = [
 def test_option_that_does_nothing_is_refused(name, option):
     with pytest.raises(TrainingError, match=f"{name} has no {next(iter(option))}"):
         build_optimizer(OptimizerConfig(name, 0.1, **option), make_model())
+
+
+def test_options_of_a_group_that_do_nothing_are_refused():
+    config = OptimizerConfig("AdamW", 0.1, groups=(("*", {"p": 1.1}),))
+    with pytest.raises(TrainingError, match="AdamW has no p"):
+        build_optimizer(config, torch.nn.Linear(2, 2))
+
+
+def test_a_pattern_for_everything_is_kept():
+    config = OptimizerConfig("MirrorDescent", 0.1, groups=(("*", {"p": 1.1}),))
+    groups = build_optimizer(config, torch.nn.Linear(2, 2)).param_groups
+    assert [group["p"] for group in groups] == [1.1]
+
+
+@pytest.mark.parametrize("option", [{"momentum": 0.9}, {"step_rule": "normalized"}])
+def test_polyak_refuses_what_it_does_not_use(option):
+    with pytest.raises(TrainingError, match="Polyak has no"):
+        build_optimizer(OptimizerConfig("Polyak", 0.1, **option), torch.nn.Linear(2, 2))

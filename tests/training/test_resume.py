@@ -81,7 +81,7 @@ def test_rows_over_several_steps_survive_kills(server, tmp_path):
     server.train(config, tmp_path / "whole")
     rows = [row for row in read_metrics(tmp_path / "whole") if row["kind"] == "steps"]
     assert [row["step"] for row in rows] == list(range(2, 401, 2))
-    server.train_with_kills(config, tmp_path / "killed", 5, seed=1)
+    server.train_with_kills(config, tmp_path / "killed", 2, seed=1)
     assert read_results(tmp_path / "killed") == read_results(tmp_path / "whole")
 
 

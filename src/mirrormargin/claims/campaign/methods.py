@@ -101,7 +101,8 @@ def _compare_pruning(config: str, seeds: Sequence[int], rate: float = 1e-3) -> t
 _SPARSE = {
     "p1.1": mirror_adam(1.1),
     "p1.05": mirror_adam(1.05),
-    "decay0.3": mirror_adam(1.1, weight_decay=0.3),
+    "p1.03": mirror_adam(1.03),
+    "p1.02": mirror_adam(1.02),
     "decay1": mirror_adam(1.1, weight_decay=1.0),
     "blocks-only": OptimizerConfig("MirrorAdam", 0.0, groups=(("blocks.*", {"p": 1.1}),)),
 }
