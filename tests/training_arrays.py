@@ -138,6 +138,8 @@ def make_pruning(names: np.ndarray, seed: int, height: float, chance: float) -> 
         "accuracy": accuracy + 0.4 * rng.standard_normal((count, S, SHARES.size)),
         "attention_accuracy": 0.4 * accuracy + 0.6 * unpruned[:, :, None],
         "unpruned": unpruned,
+        "needed": np.geomspace(0.01, 0.1, count)[:, None] * rng.uniform(0.9, 1.1, (count, S)),
+        "attention_needed": np.full((count, S), 0.05),
     }
 
 

@@ -12,7 +12,6 @@ from mirrormargin.report.figures import FIGURES
 from mirrormargin.report.figures.curves import find_first_steps
 from mirrormargin.report.figures.methods import choose_looks
 from mirrormargin.report.figures.pictures import draw_pictures
-from mirrormargin.report.figures.pruning import find_needed_share
 from mirrormargin.report.palette import find_color
 from mirrormargin.report.static import write_static
 
@@ -141,28 +140,22 @@ def test_the_table_of_pruning_has_the_accuracies_at_its_shares() -> None:
     assert "setting" not in _read_table(_build("pruning-imdb", setting=None))[0]
 
 
-@pytest.mark.parametrize(
-    ("accuracy", "expected"),
-    [
-        ([90.0, 90.0, 88.0], 10**-1.5),  # half way in the logarithm
-        ([90.0, 89.0, 60.0], 0.1),
-        ([90.0, 90.0, 90.0], 0.01),  # the least that was measured
-        ([80.0, 70.0, 60.0], 0.5**0.1),  # between nothing removed and the first share
-        ([90.0, 85.0, 90.0], 0.01),  # the least share counts, whatever is before it
-    ],
-)
-def test_weights_needed_are_interpolated_in_the_logarithm(accuracy, expected: float) -> None:
-    share = np.array([0.5, 0.9, 0.99])
-    assert find_needed_share(share, np.array(accuracy), 90.0) == pytest.approx(expected)
-    backwards = find_needed_share(share[::-1], np.array(accuracy)[::-1], 90.0)
-    assert backwards == pytest.approx(expected)
+def test_the_table_of_pruning_has_the_weights_needed() -> None:
+    needed = TRAINING_EVIDENCE["pruning-imdb"]["needed"]
+    rows = _read_table(_build("pruning-imdb"))
+    assert rows[2]["weights needed"] == f"{100 * needed[2].mean():.2g}%"
+    assert {row["of attention needed"] for row in rows} == {"5%"}
 
 
 def test_a_method_that_loses_nothing_needs_at_most_what_was_measured() -> None:
-    unpruned = TRAINING_EVIDENCE["pruning-imdb"]["unpruned"]
-    even = np.repeat(unpruned[:, :, None], 11, axis=2)
-    rows = _read_table(_build("pruning-imdb", accuracy=even))
+    rows = _read_table(_build("pruning-imdb", needed=np.full((5, 3), 0.002)))
     assert {row["weights needed"] for row in rows} == {"at most 0.2%"}
+
+
+def test_a_method_tuned_for_something_else_has_its_colour_and_another_style() -> None:
+    plain, tuned = choose_looks(["AdamW", "AdamW for pruning"])
+    assert plain.group == tuned.group
+    assert plain.style != tuned.style
 
 
 @pytest.mark.parametrize("name", CURVES)

@@ -1,41 +1,19 @@
-r"""What this library adds to the papers, examined like their claims.
-
-Weights needed: the smallest share r of the entries of all block matrices that can be left such that
-the accuracy stays within one point of that of all weights,
-
-    r = min { r : accuracy(s) >= accuracy(1) - 1 for all s >= r },
-
-interpolated linearly in log r between the shares that were measured.
-"""
+"""What this library adds to the papers, examined like their claims."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mirrormargin.claims.checks import all_at_least, all_at_most, mean_at_least, mean_at_most
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
 
-__all__ = ["CLAIMS", "find_needed"]
+__all__ = ["CLAIMS"]
 
 MIRROR, ADAMW = "MirrorAdam p=1.1", "AdamW"
 TUNED, TUNED_ADAMW = "MirrorAdam for pruning", "AdamW for pruning"
 BASELINES = (ADAMW, TUNED_ADAMW, "AdamW + L1", "Powerpropagation", "gradual pruning")
 PUBLISHED = 83.5  # paper A's best text transformers, best epoch on test data
-
-
-def find_needed(shares: NDArray, accuracy: NDArray, unpruned: float) -> float:
-    """The share of weights needed, from accuracies with ``shares`` of them removed."""
-    bound = unpruned - 1.0
-    left, before = 1.0, float(unpruned)
-    for share, value in zip(shares, accuracy, strict=True):
-        if value < bound:
-            # Between two measured shares, where the line through both crosses the bound.
-            part = (before - bound) / (before - value)
-            return float(np.exp(np.log(left) + part * (np.log(1 - share) - np.log(left))))
-        left, before = 1 - share, float(value)
-    return left
 
 
 def examine_accuracy(evidence: Evidence) -> Finding:
@@ -59,13 +37,8 @@ def examine_accuracy(evidence: Evidence) -> Finding:
 
 def examine_pruning(evidence: Evidence) -> Finding:
     names, shares = evidence["optimizer"].tolist(), evidence["share"]
-    accuracy, unpruned = evidence["accuracy"], evidence["unpruned"]
-    needed = {
-        name: np.array(
-            [find_needed(shares, *pair) for pair in zip(accuracy[k], unpruned[k], strict=True)]
-        )
-        for k, name in enumerate(names)
-    }
+    accuracy = evidence["accuracy"]
+    needed = dict(zip(names, evidence["needed"], strict=True))
     best = TUNED if TUNED in names else MIRROR
     at = int(np.argmin(abs(shares - 0.95)))
     mean = {name: float(accuracy[k, :, at].mean()) for k, name in enumerate(names)}

@@ -10,7 +10,7 @@ from pathlib import Path
 from mirrormargin.errors import ReportError
 from mirrormargin.report.contents import Contents
 from mirrormargin.report.highlights import HighlightedTexts
-from mirrormargin.report.verdicts import VERDICTS, count_verdicts, describe_published
+from mirrormargin.report.verdicts import VERDICTS, count_verdicts, describe_published, name_paper
 from mirrormargin.runs import write_atomically
 
 __all__ = ["format_markdown", "write_markdown"]
@@ -39,7 +39,9 @@ def format_markdown(contents: Contents, title: str, command: str | None) -> str:
         lines += [f"Made by `{command}`.", ""]
     places = [(str(one.get("folder", "")), str(one.get("paper", ""))) for one in contents.claims]
     for folder, paper in dict.fromkeys(places):
-        heading = f"{folder}: paper {paper}" if folder else f"Paper {paper}"
+        heading = name_paper(paper)
+        if folder:
+            heading = f"{folder}: {heading[0].lower()}{heading[1:]}"
         lines += [f"## {_escape(heading)}", "", "| claim | published | measured | verdict |"]
         lines.append("|---|---|---|---|")
         for claim, place in zip(contents.claims, places, strict=True):

@@ -74,6 +74,7 @@ NAMED = {
     # Ways to train: what has a p has its colour. AdamW is ink, as MirrorAdam is at p = 2.
     "AdamW": INK,
     "Adam": INK,
+    "MirrorAdam": Color("#0f62c4", "#6aa9ff"),
     "SGD": GREY,
     "SNGD": Color("#00795a", "#39c99b"),
     "AdamW + L1": Color("#d24a0a", "#ff8f4d"),

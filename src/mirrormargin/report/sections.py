@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from mirrormargin.report.figure import Figure, Table
-from mirrormargin.report.verdicts import RECALLED, VERDICTS, count_verdicts
+from mirrormargin.report.verdicts import RECALLED, VERDICTS, count_verdicts, name_paper
 
 __all__ = ["format_claims", "format_colophon", "format_figures", "name_anchors"]
 
@@ -57,7 +57,7 @@ def format_claims(
             for claim, anchor, key in zip(claims, anchors, keys, strict=True)
             if key == (folder, paper)
         ]
-        heading = f"Paper {escape(paper)}" if paper else "Claims"
+        heading = escape(name_paper(paper))
         if folder:
             heading = f"{escape(folder)}: {heading[0].lower()}{heading[1:]}"
         groups.append(

@@ -48,7 +48,7 @@ def format_verdicts(
         rows = [claim for claim in claims if str(claim.get("paper", "")) == paper]
         if lines:
             lines.append("")
-        lines.append(f"Paper {paper}" if paper else "Claims")
+        lines.append(name_paper(paper))
         if width >= NARROW:
             lines += _lay_out_rows(rows, _find_widths(claims, width), color, bool(unicode))
         else:

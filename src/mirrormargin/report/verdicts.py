@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["RECALLED", "VERDICTS", "Verdict", "count_verdicts", "describe_published"]
+__all__ = ["RECALLED", "VERDICTS", "Verdict", "count_verdicts", "describe_published", "name_paper"]
 
 RECALLED = "rate class, recalled"
 
@@ -39,3 +39,10 @@ def describe_published(claim: dict[str, Any]) -> str:
     if claim.get("provenance") == "recalled":
         return f"{published} ({RECALLED})" if published else RECALLED
     return published or "-"
+
+
+def name_paper(paper: str) -> str:
+    """The heading above a paper's claims; "M" stands for claims of this library."""
+    if paper == "M":
+        return "Our own"
+    return f"Paper {paper}" if paper else "Claims"

@@ -31,6 +31,7 @@ from mirrormargin.training.sparsity import select_matrices
 
 __all__ = [
     "FileSizes",
+    "find_needed",
     "load_pruned",
     "measure_file_sizes",
     "prune",
@@ -134,6 +135,30 @@ def pruning_curve(
     finally:
         _restore(chosen, originals)
     return numbers
+
+
+def find_needed(shares: Sequence[float], accuracies: Sequence[float], unpruned: float) -> float:
+    """The share of weights that must be left for an accuracy within a point of the unpruned one.
+
+    That is the least r such that this holds for all shares left from r to 1, interpolated linearly
+    in log r between the shares that were measured; the least of those if it holds for all.
+
+    Args:
+        shares: Removed, rising.
+        accuracies: In %, with each of them removed.
+        unpruned: In %, with nothing removed.
+
+    Example:
+        >>> round(find_needed([0.9, 0.99], [85.0, 83.0], 85.0), 4)
+        0.0316
+    """
+    left, before = 1.0, float(unpruned)
+    for share, accuracy in zip(shares, accuracies, strict=True):
+        if accuracy < unpruned - 1:
+            part = (before - (unpruned - 1)) / (before - accuracy)
+            return math.exp((1 - part) * math.log(left) + part * math.log(1 - share))
+        left, before = 1 - share, accuracy
+    return float(left)
 
 
 def save_pruned(

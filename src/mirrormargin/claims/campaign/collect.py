@@ -5,7 +5,8 @@ K methods, S seeds, E exponents, R shares or steps, N reviews; accuracies are in
 accuracies   optimizer, lr, setting (K,); selected_test, last_test, validation (K, S)
 pruning      optimizer, lr, setting (K,), share (R,); accuracy, attention_accuracy (K, S, R): test
              accuracy with that share of the entries of all block matrices, or of Q, K and V,
-             removed; unpruned (K, S)
+             removed; unpruned (K, S); needed, attention_needed (K, S): the share of weights
+             that must be left for an accuracy within a point of the unpruned one
 exponents    p (E,), layers (L,); best_test, selected_test, last_test, epochs, train (E, L, S);
              validation (E, L, S, R): by epoch, the last one repeated
 weights      p (E,), kind (3,): key, query, value; above, largest, l1_l2, zeros (E, 3), means over
@@ -26,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.claims.campaign.method import Method, Records, list_runs
+from mirrormargin.training.pruning import find_needed
 from mirrormargin.training.summary import SHARES
 
 __all__ = [
@@ -62,11 +64,19 @@ def collect_accuracies(methods: Sequence[Method], finals: Finals) -> Arrays:
 
 
 def collect_pruning(methods: Sequence[Method], finals: Finals) -> Arrays:
+    def find(matrices: str) -> NDArray[Any]:
+        return _gather(
+            finals,
+            lambda r: find_needed(SHARES, r["test"]["frontier"][matrices], r["test"]["unpruned"]),
+        )
+
     return _name(methods, finals) | {
         "share": np.array(SHARES),
         "accuracy": _gather(finals, lambda r: r["test"]["frontier"]["blocks"]),
         "attention_accuracy": _gather(finals, lambda r: r["test"]["frontier"]["attention"]),
         "unpruned": _gather(finals, lambda r: r["test"]["unpruned"]),
+        "needed": find("blocks"),
+        "attention_needed": find("attention"),
     }
 
 

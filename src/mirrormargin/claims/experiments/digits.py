@@ -4,7 +4,7 @@ Arrays (K optimizers, S seeds, R shares, B bins, M images):
     optimizer, lr (K,), share (R,)          share is shared
     accuracy, attention_accuracy (K, S, R)  test accuracy in % with that share of the entries of
                                             all block matrices, or of Q, K and V, removed
-    unpruned (K, S)
+    unpruned, needed, attention_needed (K, S)   as in mirrormargin.claims.campaign.collect
     l1_l2, zeros (K, 3), histogram (K, 3, B), bin_width ()    of K, Q and V, first seed
     image (M, 8, 8), label (M,)             shared; the first test images
     attention (K, M, 4, 4), prediction (K, M)   of [CLS] on the patches in the last block
@@ -41,7 +41,7 @@ def run(settings: Settings, optimizer: Any) -> Arrays:
     from mirrormargin.training.configurations import find_configuration
     from mirrormargin.training.evaluation import evaluate
     from mirrormargin.training.loop import train_model
-    from mirrormargin.training.pruning import pruning_curve
+    from mirrormargin.training.pruning import find_needed, pruning_curve
     from mirrormargin.training.sparsity import KINDS, summarize_attention_weights
 
     data = load_data("digits")
@@ -82,7 +82,16 @@ def run(settings: Settings, optimizer: Any) -> Arrays:
                 "attention": maps.reshape(1, NUM_IMAGES, 4, 4).numpy().astype(np.float64),
                 "prediction": prediction[None].numpy(),
             }
+    needed = {
+        matrices: [
+            find_needed(SHARES, *pair)
+            for pair in zip(curves[matrices], curves["unpruned"], strict=True)
+        ]
+        for matrices in ("blocks", "attention")
+    }
     return arrays | {
+        "needed": np.array([needed["blocks"]]),
+        "attention_needed": np.array([needed["attention"]]),
         "optimizer": np.array([optimizer]),
         "lr": np.array([OPTIMIZERS[optimizer]["lr"]]),
         "share": np.array(SHARES),

@@ -46,5 +46,6 @@ def choose_looks(names: Iterable[str]) -> list[Look]:
 
 def find_group(name: str) -> str:
     """What a method is coloured by: its exponent if it has one, else its name."""
+    name = name.removesuffix(" for pruning")  # the same method, tuned for something else
     found = _EXPONENT.search(name)
     return name_exponent(float(found.group(1))) if found else name
