@@ -7,7 +7,13 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from mirrormargin.report.verdicts import RECALLED, VERDICTS, count_verdicts, describe_published
+from mirrormargin.report.verdicts import (
+    RECALLED,
+    VERDICTS,
+    count_verdicts,
+    describe_published,
+    name_paper,
+)
 
 __all__ = ["format_verdicts"]
 
