@@ -186,7 +186,7 @@ def _make_digits() -> dict[str, Any]:
         **make_pruning(names, 6, 97.5, 10.0),
         "histogram": _make_bins(np.array([0.3, 1.3, 0.4, 1.0])),
         "bin_width": np.array(0.005),
-        "l1_l2": np.linspace(0.4, 0.8, 12).reshape(4, 3),
+        "l1_l2": np.linspace(0.4, 0.8, 12).reshape(4, 1, 3).repeat(S, axis=1),
         "zeros": np.zeros((4, 3)),
         "image": images,
         "attention": attention / attention.sum(axis=(-2, -1), keepdims=True),

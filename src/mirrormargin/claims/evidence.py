@@ -26,7 +26,17 @@ from mirrormargin.runs import read_run, write_run
 __all__ = ["Evidence", "find_digest", "find_record", "read_evidence", "write_evidence"]
 
 KIND = "evidence"
-ROOMS = ("geometry", "optim", "attention", "svm", "dynamics", "claims/experiments")
+ROOMS = (
+    "geometry",
+    "optim",
+    "attention",
+    "svm",
+    "dynamics",
+    "data",
+    "models",
+    "training",
+    "claims/experiments",
+)
 RUN_NOW, STORED = "run now", "stored record"
 RECORD_KEYS = ("experiment", "command", "data_sha256", "versions", "settings", "arrays")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mirrormargin.claims.checks import all_at_least, all_at_most, mean_at_least, mean_at_most
+from mirrormargin.claims.checks import all_at_most, mean_at_least, mean_at_most
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
 
@@ -12,7 +12,13 @@ __all__ = ["CLAIMS"]
 
 MIRROR, ADAMW = "MirrorAdam p=1.1", "AdamW"
 TUNED, TUNED_ADAMW = "MirrorAdam for pruning", "AdamW for pruning"
-BASELINES = (ADAMW, TUNED_ADAMW, "AdamW + L1", "Powerpropagation", "gradual pruning")
+BASELINES = (
+    ADAMW,
+    TUNED_ADAMW,
+    "AdamW + L1",
+    "Powerpropagation",
+    "gradual pruning to 95%",
+)
 PUBLISHED = 83.5  # paper A's best text transformers, best epoch on test data
 
 
@@ -37,33 +43,34 @@ def examine_accuracy(evidence: Evidence) -> Finding:
 
 def examine_pruning(evidence: Evidence) -> Finding:
     names, shares = evidence["optimizer"].tolist(), evidence["share"]
-    accuracy = evidence["accuracy"]
     needed = dict(zip(names, evidence["needed"], strict=True))
     best = TUNED if TUNED in names else MIRROR
     at = int(np.argmin(abs(shares - 0.95)))
-    mean = {name: float(accuracy[k, :, at].mean()) for k, name in enumerate(names)}
+    kept = dict(zip(names, evidence["accuracy"][:, :, at], strict=True))
     checks = [
         all_at_most(
             f"weights that {best} needs, over those of {name}",
-            needed[best].mean() / needed[name].mean(),
+            np.exp(np.mean(np.log(needed[best]) - np.log(needed[name]))),
             1 / 3,
         )
         for name in (ADAMW, TUNED_ADAMW)
-        if name in names
     ]
     checks += [
-        all_at_least(f"accuracy with 95% removed, {best} less {name}", mean[best] - mean[name], 0.0)
+        mean_at_least(
+            f"accuracy with 95% removed, {best} less {name}", kept[best] - kept[name], 0.0
+        )
         for name in BASELINES
-        if name in names
     ]
     return Finding(
         checks,
         "; ".join(
-            f"{name}: {100 * needed[name].mean():.2g}% needed, {mean[name]:.1f} at 95%"
+            f"{name}: {100 * needed[name].mean():.2g}% needed, {kept[name].mean():.1f} at 95%"
             for name in names
         ),
         "Weights are removed by size in one go, from all block matrices together, without any"
-        " training afterwards.",
+        " training afterwards; what is needed is counted from a method's own accuracy, and averaged"
+        " over seeds as logarithms. Powerpropagation with Adam is close to MirrorAdam at"
+        " p = 1 + 1/alpha.",
     )
 
 
@@ -72,15 +79,15 @@ def examine_digits(evidence: Evidence) -> Finding:
     at = int(np.argmin(abs(shares - 0.9)))
     mirror, adamw = names.index(MIRROR), names.index(ADAMW)
     loss = evidence["unpruned"] - evidence["accuracy"][:, :, at]
-    ratio = evidence["l1_l2"].mean(axis=1)
+    ratio = evidence["l1_l2"].mean(axis=-1)
     return Finding(
         [
             mean_at_most(
                 "accuracy lost with 90% removed, MirrorAdam p=1.1 less AdamW",
-                loss[mirror].mean() - loss[adamw].mean(),
+                loss[mirror] - loss[adamw],
                 0.0,
             ),
-            all_at_least("l1/l2 of AdamW less that of p = 1.1", ratio[adamw] - ratio[mirror], 0.0),
+            mean_at_least("l1/l2 of AdamW less that of p = 1.1", ratio[adamw] - ratio[mirror], 0.0),
         ],
         f"{loss[mirror].mean():.1f} points lost against {loss[adamw].mean():.1f}",
     )
@@ -103,8 +110,8 @@ CLAIMS = (
     *(
         Claim(
             id=f"M.pruning.{name}",
-            title=f"On {data} MirrorAdam at p = 1.1 needs a third of the weights that AdamW needs",
-            statement="With weights removed by size and no further training, MirrorAdam at p = 1.1"
+            title=f"On {data} MirrorAdam near p = 1 needs a third of the weights that AdamW needs",
+            statement="With weights removed by size and no further training, MirrorAdam near p = 1"
             " keeps its accuracy to one point with at most a third of the weights that AdamW needs,"
             " and with 95% removed is at or above AdamW, AdamW with an l1 penalty,"
             " Powerpropagation and gradual pruning.",

@@ -20,7 +20,6 @@ from mirrormargin.claims.claim import Claim, Verdict, decide
 from mirrormargin.claims.evidence import (
     Evidence,
     find_digest,
-    find_record,
     read_evidence,
     write_evidence,
 )
@@ -120,7 +119,7 @@ def _reproduce(
         else trainings.find_evidence(one, progress)
         for name, one in experiments.items()
     }
-    judged = _add_earlier(claims, out, profile, seed, evidence, folders)
+    judged = _add_earlier(claims, out, profile, seed, evidence, folders, trainings)
     for name, one in evidence.items():
         if name not in folders and one is not None:  # a report draws what is in the folder
             folders[name] = _name_folder(out, EXPERIMENTS[name], profile, seed)
@@ -153,6 +152,7 @@ def _add_earlier(
     seed: int,
     evidence: dict[str, Evidence | None],
     folders: dict[str, Path],
+    trainings: Trainings,
 ) -> list[Claim]:
     """Also the claims that an earlier command judged here, if what they need is still there."""
     try:
@@ -169,7 +169,7 @@ def _add_earlier(
         if one.name not in evidence:
             folder = _name_folder(out, one, profile, seed)
             if one.run is None:
-                evidence[one.name] = find_record(one.name)
+                evidence[one.name] = trainings.look().find_evidence(one)
             elif _is_there(lambda folder=folder: read_evidence(folder)):
                 evidence[one.name], folders[one.name] = read_evidence(folder), folder
             else:

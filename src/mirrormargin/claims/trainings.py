@@ -6,9 +6,10 @@ OUT/trainings/     checkpoints and weights of the latter
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from mirrormargin.claims.campaign.records import read_records
 from mirrormargin.claims.campaign.work import do_campaign, find_missing
 from mirrormargin.claims.evidence import RUN_NOW, STORED, Evidence, find_record
 from mirrormargin.claims.experiment import Experiment
-from mirrormargin.errors import DataError
+from mirrormargin.errors import ClaimError, DataError, ModelError
 
 __all__ = ["Trainings"]
 
@@ -32,6 +33,9 @@ class Trainings:
         records: Folder with records that need not be made; None if there is none.
         is_fresh: Whether to make them all the same.
         may_train: Whether to train at all; otherwise records that are there are examined.
+
+    Raises:
+        ClaimError: If nothing may be trained although everything is to be made anew.
     """
 
     out: Path
@@ -39,36 +43,50 @@ class Trainings:
     records: Path | None = None
     is_fresh: bool = False
     may_train: bool = True
+    _cleared: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        if self.is_fresh and not self.may_train:
+            raise ClaimError("trainings cannot be made anew without training: leave out one")
 
     def find_evidence(
         self, one: Experiment, progress: Callable[[int, int, str], object] | None = None
     ) -> Evidence | None:
         """The evidence of an experiment; None if there is none.
 
-        Where the data is not on this machine, that is the stored record.
+        Where data or pretrained weights are not on this machine, that is the stored record.
         """
         methods = () if one.table is None else one.table.list_methods(self.profile)
         if not methods:
             return find_record(one.name)
         place = self.out / "records"
-        if self.is_fresh:
-            for method in methods:
-                shutil.rmtree(place / method.folder, ignore_errors=True)
-                shutil.rmtree(self.out / "trainings" / method.folder, ignore_errors=True)
-        elif self.records is not None:
-            for method in methods:
-                _copy(self.records / method.folder, place / method.folder)
-        missing = self.may_train and bool(find_missing(methods, place))
-        if missing:
+        for method in methods:
+            self._prepare(method, place)
+        is_made = self.may_train and bool(find_missing(methods, place))
+        if is_made:
             try:
                 self._train(methods, place, progress)
-            except DataError:
+            except (DataError, ModelError):
                 return find_record(one.name)
         evidence = one.table.make_evidence(one.name, read_records(place), self.profile)
         if evidence is None:
-            return None if missing else find_record(one.name)
-        kind = RUN_NOW if missing else STORED
+            return None if is_made else find_record(one.name)
+        kind = RUN_NOW if is_made else STORED
         return replace(evidence, origin={**evidence.origin, "kind": kind})
+
+    def look(self) -> Trainings:
+        """The same without training anything."""
+        return replace(self, is_fresh=False, may_train=False)
+
+    def _prepare(self, method: Method, place: Path) -> None:
+        """Remove a method's records, once, or take those that were given."""
+        if not self.is_fresh:
+            if self.records is not None:
+                _copy(self.records / method.folder, place / method.folder)
+        elif method.folder not in self._cleared:
+            self._cleared.add(method.folder)
+            for folder in (place, self.out / "trainings"):
+                shutil.rmtree(folder / method.folder, ignore_errors=True)
 
     def _train(
         self,
@@ -84,8 +102,17 @@ class Trainings:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Records that the target has already stay as they are."""
+    """Bring what is given, unless what is there knows as much of the same training."""
     for file in source.glob("*.json"):
-        if not (target / file.name).exists():
+        there = target / file.name
+        if not there.exists() or _is_better(file, there):
             target.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target / file.name)
+            shutil.copyfile(file, there)
+
+
+def _is_better(file: Path, there: Path) -> bool:
+    try:
+        new, old = (json.loads(path.read_bytes()) for path in (file, there))
+        return new["digest"] != old["digest"] or ("test" in new and "test" not in old)
+    except (OSError, ValueError, KeyError, TypeError):
+        return True

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "run"]
 
-PAUSE = 1.0  # seconds between two looks for what others have finished
+PAUSE = 5.0  # seconds between two looks for what others have finished
 USER_ERROR = 2
 MORE = """\
 A method's settings are trained once each, with seed 0, and compared on validation data; the best
@@ -96,7 +96,10 @@ def run(arguments: argparse.Namespace) -> int:
     """List, or make what is missing."""
     from mirrormargin.claims.campaign import methods
 
-    chosen = choose_methods(methods.METHODS, arguments.only)
+    # Those of the published sizes would take days: only who names them gets them.
+    published = (*methods.PAPER, *methods.PAPER_VIT) if arguments.only else ()
+    everything = (*methods.METHODS, *published)
+    chosen = choose_methods(everything, arguments.only)
     if arguments.list:
         _print_list(chosen, arguments.records)
         return 0
@@ -169,11 +172,6 @@ def _work(
     is_quiet: bool,
 ) -> None:
     """Make records until all are there, those that others are making included."""
-    import torch
-
-    # One thread: the processes share the cores, and sums have the same order on every machine.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     from mirrormargin.claims.campaign.work import do_campaign, find_missing
 
     shown = _Shown(is_quiet)
@@ -194,7 +192,6 @@ def _work(
             time.sleep(PAUSE)
     finally:
         shown.close()
-        torch.set_num_threads(threads)
 
 
 class _Shown:

@@ -9,6 +9,7 @@ The folder is the library's (see mirrormargin.training.loop) and has besides
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shlex
 import sys
@@ -30,7 +31,6 @@ __all__ = ["COLUMNS", "read_document", "train_real"]
 
 COLUMNS = ("text_column", "label_column")
 CHECKPOINT_EVERY = 30.0
-REVIEWS = ("imdb", "sst2")  # data sets whose models read reviews
 
 
 def train_real(arguments: argparse.Namespace) -> int:
@@ -79,9 +79,17 @@ def _find_summary(
     if summary is None or summary.get("digest") != config.digest():
         return None
     data = read_document(folder / "data.json")
-    if data is None or data.get("columns") != columns:
+    if data is None or data.get("columns") != columns or not _is_unchanged(data, config):
         return None
     return summary if "test" in summary or not with_test else None
+
+
+def _is_unchanged(data: dict[str, Any], config: TrainingConfig) -> bool:
+    """Whether your own file is still the one that was trained on; named data sets do not change."""
+    path = Path(config.data.name)
+    if not path.is_file():
+        return True
+    return hashlib.sha256(path.read_bytes()).hexdigest() in data.get("sha256", {}).values()
 
 
 def _train(
@@ -220,30 +228,17 @@ class _Watch:
 def _summarize(
     training: Training, data: DataSet, folder: Path, arguments: argparse.Namespace, device: str
 ) -> dict[str, Any]:
-    import torch
-
-    from mirrormargin.data import make_encoder
-    from mirrormargin.environment import describe_environment
     from mirrormargin.runs import write_atomically
-    from mirrormargin.training.overrides import format_command
     from mirrormargin.training.summary import summarize_training
 
-    encode = None
-    if data.name in REVIEWS and data.vocabulary is not None:
-        encode = make_encoder(
-            data.vocabulary, data_dir=arguments.data_dir, download=arguments.download
-        )
-    config = training.config
-    summary = {
-        "command": format_command(config),
-        "digest": config.digest(),
-        "config": config.as_dict(),
-        "data": {"name": data.name, "note": data.note, "sha256": data.sha256},
-        "environment": describe_environment(),
-        "threads": torch.get_num_threads(),
-        "device": device,
-        **summarize_training(training, data, with_test=not arguments.no_test, encode=encode),
-    }
+    summary = summarize_training(
+        training,
+        data,
+        with_test=not arguments.no_test,
+        device=device,
+        data_dir=arguments.data_dir,
+        download=arguments.download,
+    )
     text = json.dumps(summary, allow_nan=False) + "\n"
     write_atomically(folder / "summary.json", lambda file: file.write(text.encode()))
     return summary

@@ -30,6 +30,7 @@ class Block(nn.Module):
         bias: Whether all but Q, K and V have biases.
         dropout: Of both layers' results.
         attention_dropout: Of the attention map.
+        hidden_dropout: Inside the perceptron.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Block(nn.Module):
         bias: bool = False,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
+        hidden_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         if num_heads < 1 or width % num_heads:
@@ -60,6 +62,7 @@ class Block(nn.Module):
         self.mlp_norm = nn.LayerNorm(width, bias=bias)
         self.dropout = ByteDropout(dropout)
         self.attention_dropout = ByteDropout(attention_dropout)
+        self.hidden_dropout = ByteDropout(hidden_dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, first_only: bool = False) -> Tensor:
         """The block's result.
@@ -99,7 +102,8 @@ class Block(nn.Module):
         return self.dropout(self.output(mixed.transpose(1, 2).flatten(2)))
 
     def _mlp(self, x: Tensor) -> Tensor:
-        return self.dropout(self.contract(functional.gelu(self.expand(x))))
+        hidden = self.hidden_dropout(functional.gelu(self.expand(x)))
+        return self.dropout(self.contract(hidden))
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)

@@ -29,8 +29,9 @@ class TextTransformer(nn.Module):
         num_layers: Blocks.
         num_heads: Heads of each.
         hidden: Width inside the perceptrons; None is four times the width.
-        dropout: Of the embedding and of both layers of each block.
+        dropout: Of both layers of each block.
         attention_dropout: Of the attention maps; None is the same as ``dropout``.
+        embedding_dropout: Of the embedding; None is the same as ``dropout``.
         init_std: Standard deviation of normal initial weights; None is torch's own (embedding
             N(0, 1), linear layers uniform), from which paper A starts.
 
@@ -50,6 +51,7 @@ class TextTransformer(nn.Module):
         hidden: int | None = None,
         dropout: float = 0.2,
         attention_dropout: float | None = None,
+        embedding_dropout: float | None = None,
         init_std: float | None = None,
     ) -> None:
         super().__init__()
@@ -59,7 +61,7 @@ class TextTransformer(nn.Module):
             )
         self.embedding = nn.Embedding(vocab_size, width)
         self.position = nn.Embedding(length, width)
-        self.dropout = ByteDropout(dropout)
+        self.dropout = ByteDropout(dropout if embedding_dropout is None else embedding_dropout)
         self.blocks = nn.ModuleList(
             Block(
                 width,

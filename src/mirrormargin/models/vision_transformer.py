@@ -35,8 +35,9 @@ class VisionTransformer(nn.Module):
         num_layers: Blocks.
         num_heads: Heads of each.
         hidden: Width inside the perceptrons.
-        dropout: Of the embedding, the attention maps and both layers of each block.
+        dropout: Of the embedding and of both layers of each block.
         attention_dropout: Of the attention maps; None is the same as ``dropout``.
+        hidden_dropout: Inside the perceptrons.
         init_std: Standard deviation of normal initial weights; None is torch's own.
 
     Raises:
@@ -61,6 +62,7 @@ class VisionTransformer(nn.Module):
         hidden: int = 512,
         dropout: float = 0.1,
         attention_dropout: float | None = None,
+        hidden_dropout: float = 0.0,
         init_std: float | None = None,
     ) -> None:
         super().__init__()
@@ -83,6 +85,7 @@ class VisionTransformer(nn.Module):
                 bias=True,
                 dropout=dropout,
                 attention_dropout=dropout if attention_dropout is None else attention_dropout,
+                hidden_dropout=hidden_dropout,
             )
             for _ in range(num_layers)
         )

@@ -32,7 +32,7 @@ def build_model(config: TrainingConfig, data: DataSet) -> nn.Module:
             f"{config.name} has a model for {kind}s, but {data.name} holds {data.kind}s"
         )
     num_classes = len(data.classes)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng([]):  # models are built on the CPU
         torch.manual_seed(config.seeds.init)
         if isinstance(config.model, EncoderModel):
             from mirrormargin.models.encoder import PretrainedEncoder

@@ -1,6 +1,6 @@
 r"""All of a training's state in one file, so that it is there whole or not at all.
 
-A safetensors file: tensors under ``model/``, ``best/``, ``optimizer/<parameter>/``,
+A safetensors file: tensors under ``model/``, ``selected/``, ``optimizer/<parameter>/``,
 ``sparsifier/`` and ``random/``; everything else as JSON in the file's metadata. No pickle, and
 replaced by renaming.
 """
@@ -78,15 +78,15 @@ def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], docum
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
-def capture_random_state() -> dict[str, Tensor]:
-    """torch's global random numbers: dropout and augmentation draw from them."""
+def capture_random_state(device: str) -> dict[str, Tensor]:
+    """The global random numbers that dropout and augmentation draw from."""
     state = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        state |= {f"cuda{k}": s for k, s in enumerate(torch.cuda.get_rng_state_all())}
+    if device.startswith("cuda"):
+        state["cuda"] = torch.cuda.get_rng_state(device)
     return state
 
 
-def restore_random_state(state: Mapping[str, Tensor]) -> None:
+def restore_random_state(state: Mapping[str, Tensor], device: str) -> None:
     torch.set_rng_state(state["cpu"])
-    if torch.cuda.is_available() and "cuda0" in state:
-        torch.cuda.set_rng_state_all([state[f"cuda{k}"] for k in range(len(state) - 1)])
+    if device.startswith("cuda") and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)

@@ -28,6 +28,8 @@ __all__ = [
 ]
 
 
+# To be raised when code changes in a way that gives other results for the same settings.
+RECIPE = 1
 OPTIMIZERS = ("MirrorDescent", "MirrorAdam", "SGD", "SNGD", "Polyak", "Adam", "AdamW")
 
 
@@ -62,6 +64,7 @@ class TextModel(_Settings):
     hidden: int | None = None
     dropout: float = 0.2
     attention_dropout: float | None = None
+    embedding_dropout: float | None = None
     init_std: float | None = None
 
 
@@ -77,6 +80,7 @@ class ImageModel(_Settings):
     upscale: int | None = None
     dropout: float = 0.1
     attention_dropout: float | None = None
+    hidden_dropout: float = 0.0
     init_std: float | None = None
 
 
@@ -113,12 +117,22 @@ class L1Penalty(_Settings):
 
     strength: float
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.strength >= 0:
+            raise TrainingError(f"the strength of a penalty is at least 0, got {self.strength}")
+
 
 @dataclass(frozen=True)
 class Powerpropagation(_Settings):
     """``w = theta |theta|^(alpha - 1)`` for the block matrices; theta is trained."""
 
     alpha: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.alpha >= 1:
+            raise TrainingError(f"Powerpropagation's alpha is at least 1, got {self.alpha}")
 
 
 @dataclass(frozen=True)
@@ -210,12 +224,21 @@ class TrainingConfig(_Settings):
                 raise TrainingError(
                     f"{name} is one of {', '.join(allowed)}, got {getattr(self, name)!r}"
                 )
-        if self.epochs < 1 or self.batch_size < 1:
+        for name in ("epochs", "batch_size"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise TrainingError(f"{name} is a whole number, at least 1, got {value!r}")
+        for name, value in (("warmup", self.warmup), ("stop_accuracy", self.stop_accuracy)):
+            if value is not None and not 0 <= value <= 1:
+                raise TrainingError(f"{name} is a share in [0, 1], got {value}")
+        if self.clip is not None and not self.clip > 0:
+            raise TrainingError(f"clip is the largest norm of a gradient, above 0, got {self.clip}")
+        is_polyak = "polyak" in (self.optimizer.name.lower(), self.optimizer.step_rule)
+        if is_polyak and (self.clip is not None or isinstance(self.sparsifier, L1Penalty)):
             raise TrainingError(
-                f"epochs and batch_size are at least 1, got {self.epochs} and {self.batch_size}"
+                "Polyak's steps need the gradient of the loss itself: leave out clip and the l1"
+                " penalty, or choose another optimizer"
             )
-        if not 0 <= self.warmup <= 1:
-            raise TrainingError(f"warmup is a share of the steps in [0, 1], got {self.warmup}")
 
     def as_dict(self) -> dict[str, Any]:
         """Nested dictionaries; what is a choice among classes says which."""
@@ -256,13 +279,30 @@ class TrainingConfig(_Settings):
             parts["data"] = DataConfig(**parts["data"])
             parts["seeds"] = Seeds(**parts["seeds"])
             return cls(**parts)
+        except TrainingError:
+            raise
         except (KeyError, TypeError, ValueError) as error:
             raise TrainingError(f"this is no training configuration: {error!r}") from error
 
     def digest(self) -> str:
-        """Sixteen hexadecimal digits, the same for the same training."""
-        text = json.dumps(self.as_dict(), sort_keys=True)
+        """Sixteen hexadecimal digits, the same for the same training.
+
+        Settings that have their default value do not count, so that a new one changes nothing.
+        """
+        text = json.dumps([RECIPE, _list_changed(self)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _list_changed(config: Any) -> dict[str, Any]:
+    """Type and settings other than the default ones, nested."""
+    changed: dict[str, Any] = {"": type(config).__name__}
+    for item in fields(config):
+        value = getattr(config, item.name)
+        if is_dataclass(value):
+            changed[item.name] = _list_changed(value)
+        elif value != item.default:
+            changed[item.name] = value
+    return changed
 
 
 def describe_changes(config: TrainingConfig, other: TrainingConfig) -> list[str]:

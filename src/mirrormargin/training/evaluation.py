@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from mirrormargin.data import Split
 
-__all__ = ["compute_loss", "count_right", "evaluate", "load_weights"]
+__all__ = ["compute_loss", "count_right", "evaluate"]
 
 BATCH = 250
 
@@ -47,9 +45,3 @@ def evaluate(model: nn.Module, split: Split, size: int | None = None) -> tuple[f
     finally:
         model.train(was_training)
     return loss / count, 100 * right / count
-
-
-@torch.no_grad()
-def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Put weights by their plain names into a model, all of them."""
-    model.load_state_dict(dict(weights))

@@ -11,7 +11,7 @@ A training lives in a folder:
 The last two are there once the training has ended.
 
 Calling :func:`train_model` again on a folder goes on from its checkpoint to the same result, bit
-for bit on the same machine with the same number of threads.
+for bit on the same CPU with the same number of threads. (GPUs add in no fixed order.)
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ def train_model(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TrainingError(f"{folder} cannot be made: {error.strerror}") from error
-    with hold_lock(folder / ".lock", wait=False), torch.random.fork_rng():
+    devices = [torch.device(device)] if device.startswith("cuda") else []
+    with hold_lock(folder / ".lock", wait=False), torch.random.fork_rng(devices):
         _claim_folder(folder, config)
         return _Run(config, data, folder, device).train(checkpoint_every, tensorboard, on_step)
 
@@ -295,7 +296,7 @@ class _Run:
             "selected": self.selected,
             "optimizer": optimizer,
             "sparsifier": self.sparsifier.tensors(),
-            "random": capture_random_state(),
+            "random": capture_random_state(self.device),
         }
         tensors = {f"{part}/{k}": v for part, values in parts.items() for k, v in values.items()}
         document = {
@@ -320,7 +321,7 @@ class _Run:
             restore_optimizer(self.optimizer, parts.get("optimizer", {}), document["optimizer"])
             self.sparsifier.load(parts.get("sparsifier", {}))
             self.selected = parts.get("selected", {})
-            restore_random_state(parts["random"])
+            restore_random_state(parts["random"], self.device)
             self.position = Position(**document["position"])
             return int(document["metrics_bytes"])
         except (KeyError, TypeError, RuntimeError) as error:

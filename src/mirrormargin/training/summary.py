@@ -1,20 +1,26 @@
-r"""What a training came to, as JSON: accuracies, weights, pruning, token selection.
+r"""What a training came to, as JSON: where it is from, accuracies, weights, pruning, selection.
 
 Everything that chooses among trainings reads the ``validation`` part; the ``test`` part is written
-only for trainings that have been chosen.
+only for trainings that have been chosen. (Under the paper's protocol ``epochs`` has test accuracies
+too: nothing is chosen by them but the figure that is labelled so.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
-from mirrormargin.data import DataSet, Split
+from mirrormargin.data import DataSet, Split, make_encoder
+from mirrormargin.environment import describe_environment
 from mirrormargin.training.building import build_model
+from mirrormargin.training.config import TrainingConfig
 from mirrormargin.training.evaluation import evaluate
 from mirrormargin.training.loop import Training
+from mirrormargin.training.overrides import format_command
 from mirrormargin.training.pruning import pruning_curve
 from mirrormargin.training.sparsity import (
     measure_sparsity,
@@ -23,14 +29,33 @@ from mirrormargin.training.sparsity import (
 )
 from mirrormargin.training.token_selection import TokenSelection, score_token_selection
 
-__all__ = ["SHARES", "summarize_training"]
+__all__ = ["SHARES", "describe_origin", "summarize_training"]
 
 SHARES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.985, 0.99, 0.995, 0.998)
-Encode = Callable[[str], tuple[list[int], list[str]]]
+REVIEWS = ("imdb", "sst2")  # data sets whose models can be asked about short reviews
+
+
+def describe_origin(config: TrainingConfig, data: DataSet, device: str = "cpu") -> dict[str, Any]:
+    """By what command, of what data and on what machine a training is."""
+    return {
+        "command": format_command(config),
+        "digest": config.digest(),
+        "config": config.as_dict(),
+        "data": {"name": data.name, "note": data.note, "sha256": data.sha256},
+        "environment": describe_environment(),
+        "threads": torch.get_num_threads(),
+        "device": device,
+    }
 
 
 def summarize_training(
-    training: Training, data: DataSet, *, with_test: bool = True, encode: Encode | None = None
+    training: Training,
+    data: DataSet,
+    *,
+    with_test: bool = True,
+    device: str = "cpu",
+    data_dir: str | Path | None = None,
+    download: bool = False,
 ) -> dict[str, Any]:
     """Evaluate a training that has ended.
 
@@ -38,22 +63,28 @@ def summarize_training(
         training: Its final weights are looked into; the selected ones are evaluated too.
         data: What it was trained on.
         with_test: Whether to evaluate on test data: not while something is still being chosen.
-        encode: From a text to ids and tokens, to measure the selection of tokens on short
-            reviews; None to leave that out.
+        device: Where to compute.
+        data_dir: As in :func:`mirrormargin.data.load_data`, for the vocabulary.
+        download: Likewise.
 
     Returns:
-        ``epochs``, ``selected_epoch``, ``seconds``; ``validation`` and, if wanted, ``test``, each
-        with accuracies in % (``last``, ``selected`` and, under the paper's protocol, ``best``) and
-        ``frontier`` (for all block matrices and, on test data, the attention matrices: accuracy
-        with each of SHARES of their entries removed); ``weights`` and ``selection``.
+        What :func:`describe_origin` says; ``epochs``, ``selected_epoch``, ``seconds``;
+        ``validation`` and, if wanted, ``test``, each with accuracies in % (``last``, ``selected``
+        and, under the paper's protocol, ``best``) and ``frontier`` (for all block matrices and, on
+        test data, the attention matrices: accuracy with each of SHARES of their entries removed);
+        ``weights``; for models of reviews ``selection``.
     """
-    model = build_model(training.config, data)
+    model = build_model(training.config, data).to(device)
+    encode = None
+    if data.name in REVIEWS and data.vocabulary is not None:
+        encode = make_encoder(data.vocabulary, data_dir=data_dir, download=download)
     untrained = None if encode is None else score_token_selection(model, encode)
     model.load_state_dict(training.final)
     parts: dict[str, tuple[Split, int | None]] = {"validation": (data.validation, None)}
     if with_test:
         parts["test"] = (data.test, training.config.frontier_size)
     summary: dict[str, Any] = {
+        **describe_origin(training.config, data, device),
         "epochs": training.epochs,
         "selected_epoch": training.selected_epoch,
         "seconds": round(training.seconds, 1),

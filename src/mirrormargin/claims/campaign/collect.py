@@ -10,11 +10,11 @@ pruning      optimizer, lr, setting (K,), share (R,); accuracy, attention_accura
 exponents    p (E,), layers (L,); best_test, selected_test, last_test, epochs, train (E, L, S);
              validation (E, L, S, R): by epoch, the last one repeated
 weights      p (E,), kind (3,): key, query, value; above, largest, l1_l2, zeros (E, 3), means over
-             seeds; underflowed (E,); bin_width (), histogram (E, 3, B): sums over seeds
+             seeds; underflowed (E,), of all weights; bin_width (), histogram (E, 3, B): sums
 selection    p (E,); score, share, top, right (E, N): means over seeds; untrained (N,); text,
              position (N,); tokens, weights (E, N, T): seed 0, short ones filled up with "" and 0
-vit          optimizer (2,), epoch (R,); accuracy (2, R) on validation data; near_zero, largest
-             (2, 3) and histogram (2, 3, B), bin_width of K, Q and V
+vit          optimizer (2,), epoch (R,); accuracy (2, R) on validation data, test (2,) in the
+             end; near_zero, largest (2, 3) and histogram (2, 3, B), bin_width of K, Q and V
 curves       optimizer, lr, setting (K,), step (R,); loss (K, S, R); accuracy (K, S)
 """
 
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from mirrormargin.claims.campaign.method import Method, Records, list_runs
 from mirrormargin.training.pruning import find_needed
+from mirrormargin.training.sparsity import KINDS
 from mirrormargin.training.summary import SHARES
 
 __all__ = [
@@ -43,7 +44,6 @@ __all__ = [
 
 Arrays = dict[str, NDArray[Any]]
 Finals = list[list[dict[str, Any]]]
-KINDS = ("key", "query", "value")
 
 
 def find_final_records(method: Method, records: Records) -> list[dict[str, Any]] | None:
@@ -87,6 +87,7 @@ def collect_exponents(methods: Sequence[Method], finals: Finals) -> Arrays:
     by_size = {
         (q, size): group for q, size, group in zip(_exponents(finals), sizes, finals, strict=True)
     }
+    layers = [n for n in layers if all((q, n) in by_size for q in p)]
     longest = max(len(record["epochs"]) for group in finals for record in group)
 
     def take(read: Any) -> NDArray[Any]:
@@ -121,7 +122,7 @@ def collect_weights(methods: Sequence[Method], finals: Finals) -> Arrays:
 
     return {
         "p": _exponents(finals),
-        "kind": np.array(KINDS),
+        "kind": np.array(list(KINDS)),
         **{key: take(key) for key in ("above", "largest", "l1_l2", "zeros")},
         "underflowed": _gather(finals, lambda r: r["weights"]["underflowed"]).mean(axis=1),
         "bin_width": np.array(rows[0]["bin_width"]),
@@ -175,6 +176,7 @@ def collect_vit(methods: Sequence[Method], finals: Finals) -> Arrays:
         "optimizer": np.array([method.name for method in methods]),
         "epoch": np.array(epochs),
         "accuracy": _gather(finals, curve).mean(axis=1),
+        "test": _gather(finals, lambda r: r["test"]["last"]).mean(axis=1),
         "near_zero": weights["histogram"][:, :, 0],
         **{key: weights[key] for key in ("largest", "histogram", "bin_width")},
     }

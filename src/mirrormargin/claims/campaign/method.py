@@ -48,7 +48,9 @@ class Method:
     @property
     def folder(self) -> str:
         """Where its records are."""
-        words = (self.shelf or self.name).lower().replace("=", "").replace("+", "plus")
+        words = (
+            (self.shelf or self.name).lower().replace("=", "").replace("+", "plus").replace("%", "")
+        )
         return f"{self.config.replace('/', '-')}/{'-'.join(words.split())}"
 
 

@@ -67,7 +67,7 @@ class Table:
         }
         settings = {
             "configurations": sorted({method.config for method in found + more}),
-            "seeds": max(len(group) for group in finals),
+            "seeds": min(len(group) for group in finals),
         }
         seconds = round(sum(record["seconds"] for record in used), 1)
         return Evidence(name, settings, arrays, origin, seconds)
@@ -91,8 +91,9 @@ def _collect_long(chosen: Sequence[Method], finals: collect.Finals) -> collect.A
     }
 
 
-_PLAIN = ("MirrorDescent p=1.1", "MirrorDescent p=2")
+_PLAIN = tuple(method.name for method in methods.PLAIN)
 _ADAPTIVE = ("MirrorAdam p=1.1", "AdamW")
+_PAPER_6 = tuple(method for method in methods.PAPER if method.config == "imdb/paper-6")
 _CURVES = ("SGD", "SNGD", "Adam")
 _VIT = tuple(m for m in methods.VISION["cifar10/small"] if m.name in ("Adam", "MD p=1.1"))
 
@@ -105,14 +106,16 @@ TABLES: Mapping[str, Table] = {
         extra=methods.LONG,
         build_extra=_collect_long,
     ),
-    "imdb-weights": Table(methods.PLAIN, collect.collect_weights, _PLAIN),
-    "token-selection": Table(methods.PLAIN, collect.collect_selection, _PLAIN),
+    "imdb-weights": Table(methods.PLAIN, collect.collect_weights, _PLAIN, published=_PAPER_6),
+    "token-selection": Table(methods.PLAIN, collect.collect_selection, _PLAIN, published=_PAPER_6),
     "imdb-optimizers": Table(
-        (*methods.FRONTIERS["imdb/small"], *methods.SMALL, *methods.LONG),
+        (*methods.FRONTIERS["imdb/small"], *methods.SMALL),
         collect.collect_accuracies,
         _ADAPTIVE,
     ),
-    "cifar10-vit": Table(_VIT, collect.collect_vit, ("Adam", "MD p=1.1")),
+    "cifar10-vit": Table(
+        _VIT, collect.collect_vit, ("Adam", "MD p=1.1"), published=methods.PAPER_VIT
+    ),
     **{
         name: Table(chosen, collect.collect_curves, _CURVES)
         for name, chosen in (
@@ -126,7 +129,7 @@ TABLES: Mapping[str, Table] = {
         f"pruning-{config.split('/')[0]}": Table(
             chosen if config != "imdb/small" else (*chosen, *methods.SMALL),
             collect.collect_pruning,
-            _ADAPTIVE,
+            tuple(method.name for method in chosen),
         )
         for config, chosen in methods.FRONTIERS.items()
     },

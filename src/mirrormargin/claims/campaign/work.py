@@ -16,15 +16,12 @@ import torch
 
 from mirrormargin.claims.campaign.method import Method, Run, list_runs
 from mirrormargin.claims.campaign.records import read_records, write_record
-from mirrormargin.data import DataSet, make_encoder
-from mirrormargin.environment import describe_environment
 from mirrormargin.errors import DivergedError, RunError
 from mirrormargin.runs import hold_lock
 from mirrormargin.training.building import load_training_data
 from mirrormargin.training.loop import train_model
 from mirrormargin.training.metrics import read_metrics
-from mirrormargin.training.overrides import format_command
-from mirrormargin.training.summary import summarize_training
+from mirrormargin.training.summary import describe_origin, summarize_training
 
 __all__ = ["do_campaign", "find_missing", "make_record"]
 
@@ -50,6 +47,9 @@ def do_campaign(
 ) -> None:
     """Make records until none is missing that another process does not hold already.
 
+    On a GPU if there is one; on the CPU with one thread, so that sums have the same order
+    everywhere and several processes can share the cores.
+
     Args:
         methods: In order of importance.
         records: Folder of the records.
@@ -59,6 +59,22 @@ def do_campaign(
         on_record: Called with every new record.
     """
     runs.mkdir(parents=True, exist_ok=True)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        _make_missing(methods, records, runs, data_dir, on_step, on_record)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _make_missing(
+    methods: Sequence[Method],
+    records: Path,
+    runs: Path,
+    data_dir: str | Path | None,
+    on_step: Report | None,
+    on_record: Callable[[dict[str, Any]], None] | None,
+) -> None:
     held: set[str] = set()
     while True:
         missing = [run for run in find_missing(methods, records) if run.key not in held]
@@ -74,7 +90,7 @@ def do_campaign(
                 continue
             # It may have been made between the look and the lock.
             if not run.is_done(read_records(records)):
-                record = make_record(run, runs / run.key, data_dir, on_step)
+                record = make_record(run, runs, data_dir, on_step)
                 write_record(records, record)
                 if on_record is not None:
                     on_record(record)
@@ -82,35 +98,22 @@ def do_campaign(
 
 
 def make_record(
-    run: Run, folder: Path, data_dir: str | Path | None = None, on_step: Report | None = None
+    run: Run, runs: Path, data_dir: str | Path | None = None, on_step: Report | None = None
 ) -> dict[str, Any]:
-    """Train, evaluate, and describe both."""
+    """Train in a folder below ``runs``, evaluate, and describe both."""
     config = run.config
+    # A setting that means something else now must not meet what it meant before.
+    folder = runs / f"{run.key}-{config.digest()[:8]}"
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     data = load_training_data(config, data_dir=data_dir)
-    record: dict[str, Any] = {
-        "key": run.key,
-        "command": format_command(config),
-        "digest": config.digest(),
-        "config": config.as_dict(),
-        "data": {"name": data.name, "note": data.note, "sha256": data.sha256},
-        "environment": describe_environment(),
-        "threads": torch.get_num_threads(),
-    }
     report = None if on_step is None else partial(on_step, run)
     try:
-        training = train_model(config, data, folder, on_step=report)
+        training = train_model(config, data, folder, device=device, on_step=report)
     except DivergedError as error:
-        return record | {"failed": str(error)}
-    encode = None
-    if _is_reviewed(data):
-        assert data.vocabulary is not None
-        encode = make_encoder(data.vocabulary, data_dir=data_dir)
-    summary = summarize_training(training, data, with_test=run.with_test, encode=encode)
+        return {"key": run.key, **describe_origin(config, data, device), "failed": str(error)}
+    summary = summarize_training(
+        training, data, with_test=run.with_test, device=device, data_dir=data_dir
+    )
     rows = [row for row in read_metrics(folder) if row["kind"] == "steps"]
-    summary["steps"] = {key: [row[key] for row in rows] for key in ("step", "train_loss")}
-    return record | summary
-
-
-def _is_reviewed(data: DataSet) -> bool:
-    """Whether its models read reviews, so that their selection of tokens can be measured."""
-    return data.name in ("imdb", "sst2")
+    steps = {key: [row[key] for row in rows] for key in ("step", "train_loss")}
+    return {"key": run.key, **summary, "steps": steps}

@@ -5,7 +5,8 @@ Arrays (K optimizers, S seeds, R shares, B bins, M images):
     accuracy, attention_accuracy (K, S, R)  test accuracy in % with that share of the entries of
                                             all block matrices, or of Q, K and V, removed
     unpruned, needed, attention_needed (K, S)   as in mirrormargin.claims.campaign.collect
-    l1_l2, zeros (K, 3), histogram (K, 3, B), bin_width ()    of K, Q and V, first seed
+    l1_l2 (K, S, 3)                         of K, Q and V
+    zeros (K, 3), histogram (K, 3, B), bin_width ()    the same, first seed
     image (M, 8, 8), label (M,)             shared; the first test images
     attention (K, M, 4, 4), prediction (K, M)   of [CLS] on the patches in the last block
 """
@@ -45,7 +46,7 @@ def run(settings: Settings, optimizer: Any) -> Arrays:
     from mirrormargin.training.sparsity import KINDS, summarize_attention_weights
 
     data = load_data("digits")
-    curves: dict[str, list[Any]] = {"unpruned": [], "blocks": [], "attention": []}
+    curves: dict[str, list[Any]] = {"unpruned": [], "blocks": [], "attention": [], "l1_l2": []}
     arrays: Arrays = {}
     for seed in range(settings["seed"], settings["seed"] + settings["num_seeds"]):
         config = replace(
@@ -66,14 +67,14 @@ def run(settings: Settings, optimizer: Any) -> Arrays:
         curves["unpruned"].append(measure(model))
         for matrices in ("blocks", "attention"):
             curves[matrices].append(pruning_curve(model, measure, SHARES, matrices))
+        weights = summarize_attention_weights(model)
+        curves["l1_l2"].append([weights[kind].l1_l2 for kind in KINDS])
         if not arrays:
             images = data.test.inputs[:NUM_IMAGES]
             with torch.no_grad():
                 maps = model.attention(images)[:, -1, :, 0, 1:].mean(dim=1)  # pyright: ignore
                 prediction = model(images).argmax(dim=1)
-            weights = summarize_attention_weights(model)
             arrays = {
-                "l1_l2": np.array([[weights[kind].l1_l2 for kind in KINDS]]),
                 "zeros": np.array([[weights[kind].zeros for kind in KINDS]]),
                 "histogram": np.array([[weights[kind].histogram for kind in KINDS]]),
                 "bin_width": np.array(weights["key"].bin_width),
@@ -98,6 +99,7 @@ def run(settings: Settings, optimizer: Any) -> Arrays:
         "accuracy": np.array([curves["blocks"]]),
         "attention_accuracy": np.array([curves["attention"]]),
         "unpruned": np.array([curves["unpruned"]]),
+        "l1_l2": np.array([curves["l1_l2"]]),
     }
 
 

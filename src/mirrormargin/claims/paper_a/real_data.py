@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from mirrormargin.claims.checks import all_at_least, all_at_most, mean_near, smaller
+from mirrormargin.claims.checks import (
+    all_at_least,
+    all_at_most,
+    mean_near,
+    share_at_least,
+    smaller,
+)
 from mirrormargin.claims.claim import Check, Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
 
@@ -66,7 +72,11 @@ def examine_epochs(evidence: Evidence) -> Finding:
     p, layers, epochs = evidence["p"].tolist(), evidence["layers"].tolist(), evidence["epochs"]
     three = epochs[p.index(3.0)]
     others = np.stack([epochs[p.index(q)] for q in (1.1, 2.0)])
-    checks = [smaller("epochs at p = 3 less those at p = 1.1 and 2", others.max(axis=0), three)]
+    learnt = evidence["train"] >= 99.5
+    checks = [
+        share_at_least("trainings that reached 99.5%", learnt),
+        smaller("epochs at p = 3 less those at p = 1.1 and 2", others.max(axis=0), three),
+    ]
     for j, q in enumerate(p):
         if q in EPOCHS:
             checks += [
@@ -105,19 +115,21 @@ def examine_selection(evidence: Evidence) -> Finding:
             smaller("attention on the sentiment word, l1.1 less l2", two, one),
             mean_near("attention on the sentiment word, l1.1", one, SELECTION[0], 0.05),
             mean_near("attention on the sentiment word, l2", two, SELECTION[1], 0.05),
+            check_size(evidence),
         ],
         f"{one.mean():.3f} against {two.mean():.3f}",
     )
 
 
 def examine_vit(evidence: Evidence) -> Finding:
-    names, accuracy = evidence["optimizer"].tolist(), evidence["accuracy"]
-    adam, mirror = (float(accuracy[names.index(name), -1]) for name in ("Adam", "MD p=1.1"))
+    names, accuracy = evidence["optimizer"].tolist(), evidence["test"]
+    adam, mirror = (float(accuracy[names.index(name)]) for name in ("Adam", "MD p=1.1"))
     return Finding(
         [
             all_at_most("accuracy of Adam less that of l1.1", adam - mirror, 1.0),
             mean_near("accuracy of Adam", adam, VIT[0], 0.5),
             mean_near("accuracy of l1.1", mirror, VIT[1], 0.5),
+            check_size(evidence),
         ],
         f"Adam {adam:.1f}, l1.1 {mirror:.1f}",
     )
@@ -131,6 +143,7 @@ def examine_vit_weights(evidence: Evidence) -> Finding:
         [
             all_at_least("small entries of l1.1 over those of Adam", ratio, 2.0),
             mean_near("the same, mean of K, Q and V", ratio.mean(), 2.3, 0.5),
+            check_size(evidence),
         ],
         f"{ratio.min():.1f} to {ratio.max():.1f} times as many",
     )

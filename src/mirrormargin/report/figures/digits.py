@@ -29,7 +29,13 @@ def build_digits(evidence: Evidence) -> Figure | None:
         Axis("|w|₁ / (√N |w|₂)"),
         tuple(
             # Lines, though between kinds there is nothing: methods of one colour differ in dashes.
-            Series(look.name, places, arrays["l1_l2"][k], style=look.style, group=look.group)
+            Series(
+                look.name,
+                places,
+                arrays["l1_l2"][k].mean(axis=0),
+                style=look.style,
+                group=look.group,
+            )
             for k, look in enumerate(looks)
         ),
     )
@@ -60,7 +66,7 @@ def _tabulate(arrays: dict[str, NDArray[Any]]) -> Table:
     pruned = tabulate_pruning(arrays)
     more = ("|w|₁ / (√N |w|₂), key / query / value", "exact zeros")
     rows = tuple(
-        (*row, join_kinds(arrays["l1_l2"][k], ".3f"), join_kinds(arrays["zeros"][k]))
+        (*row, join_kinds(arrays["l1_l2"][k].mean(axis=0), ".3f"), join_kinds(arrays["zeros"][k]))
         for k, row in enumerate(pruned.rows)
     )
     return Table((*pruned.columns, *more), rows)
