@@ -163,7 +163,7 @@ def test_record_that_is_not_finite_is_not_written(tmp_path):
     assert read_records(tmp_path) == {}
 
 
-KEYS = {"key", "command", "digest", "config", "data", "environment", "threads", "epochs"}
+KEYS = {"device", "key", "command", "digest", "config", "data", "environment", "threads", "epochs"}
 KEYS |= {"selected_epoch", "seconds", "validation", "weights", "steps"}
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from mirrormargin.claims.claim import decide
 from mirrormargin.claims.evidence import Evidence
-from mirrormargin.claims.own import CLAIMS
+from mirrormargin.claims.own import BASELINES, CLAIMS
 from mirrormargin.training.pruning import find_needed
 
 SHARES = np.array([0.5, 0.9, 0.95, 0.98, 0.99])
@@ -18,17 +18,21 @@ def judge(name, arrays):
 
 
 def make_pruning():
-    names = ["MirrorAdam p=1.1", "AdamW", "AdamW for pruning", "AdamW + L1"]
+    names = ["MirrorAdam p=1.1", *BASELINES]
     curves = np.array(
-        [[85, 85, 85, 84.9, 84.8], [85, 84.9, 75, 60, 50], [85, 85, 80, 60, 50], [84] * 4 + [60]],
-        dtype=float,
+        [
+            [85, 85, 85, 84.9, 84.8],
+            [85, 84.9, 75, 60, 50],
+            [85, 85, 80, 60, 50],
+            *[[84, 84, 84, 84, 60]] * (len(BASELINES) - 2),
+        ]
     )
     return add_needed(
         {
             "optimizer": np.array(names),
             "share": SHARES,
             "accuracy": curves[:, None] + np.array([-0.1, 0.0, 0.1])[:, None],
-            "unpruned": np.full((4, 3), 85.0),
+            "unpruned": np.full((len(names), 3), 85.0),
         }
     )
 
@@ -62,7 +66,7 @@ def test_a_method_tuned_for_pruning_is_the_one_that_is_compared():
     tuned = {key: np.concatenate([value, value[:1]]) for key, value in arrays.items()}
     tuned["optimizer"] = np.array([*arrays["optimizer"], "MirrorAdam for pruning"])
     tuned["share"] = SHARES
-    tuned["accuracy"][4] = make_pruning()["accuracy"][0]
+    tuned["accuracy"][-1] = make_pruning()["accuracy"][0]
     assert judge("M.pruning.imdb", add_needed(arrays)) == "not reproduced"
     assert judge("M.pruning.imdb", add_needed(tuned)) == "reproduced"
 
@@ -94,7 +98,7 @@ def test_digits_are_judged_by_what_pruning_costs_and_by_sparsity():
         "share": np.array([0.5, 0.9]),
         "unpruned": np.full((2, 2), 95.0),
         "accuracy": np.array([[[94.0, 80.0]] * 2, [[94.0, 40.0]] * 2]),
-        "l1_l2": np.array([[0.6] * 3, [0.8] * 3]),
+        "l1_l2": np.array([[[0.6] * 3] * 2, [[0.8] * 3] * 2]),
     }
     assert judge("M.pruning.digits", arrays) == "reproduced"
     for key in ("accuracy", "l1_l2"):

@@ -229,6 +229,7 @@ RECORDS = {
         "selected_test": ACCURACY - 0.5,
         "epochs": np.array([[72, 87, 65], [80, 88, 54], [162, 135, 132]])[:, :, None]
         + np.arange(3),
+        "train": np.full((3, 3, 3), 99.6),
     },
     "cone-paths": {"divergence": np.geomspace(0.1, 1e-6, 20) * np.ones((3, 1))},
     "imdb-weights": {
@@ -243,7 +244,8 @@ RECORDS = {
     "cifar10-vit": {
         "optimizer": np.array(["Adam", "MD p=1.1"]),
         "epoch": np.array([100, 1000]),
-        "accuracy": np.array([[79.0, 81.5], [78.0, 81.0]]),
+        "accuracy": np.array([[79.0, 80.0], [78.0, 80.0]]),
+        "test": np.array([81.5, 81.0]),
         "near_zero": np.array([[104e3, 107e3, 110e3], [236e3, 240e3, 250e3]]),
         "largest": np.ones((2, 3)),
     },
@@ -255,7 +257,7 @@ SPOILED = {
     "A.thm.local-path": set_last("divergence", 0.1),
     "A.fig.imdb-weights": swap("above", 0, 1, axis=0),
     "A.tab.attention": swap("score", 0, 1, axis=0),
-    "A.fig.vit": lambda arrays: arrays["accuracy"].__setitem__(1, 70.0),
+    "A.fig.vit": lambda arrays: arrays["test"].__setitem__(1, 70.0),
     "A.fig.vit-weights": swap("near_zero", 0, 1, axis=0),
     **{f"B.fig.{name}": swap("loss", 0, 1, axis=0) for name in CURVED},
 }  # fmt: skip
@@ -267,6 +269,31 @@ def test_a_record_with_the_published_numbers_reproduces_it_and_a_spoiled_one_doe
     assert judge(claim, Evidence(claim.experiment, {}, arrays))[0] == "reproduced"
     SPOILED[claim.id](arrays)
     assert judge(claim, Evidence(claim.experiment, {}, arrays))[0] == "not reproduced"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["A.tab.imdb", "A.fig.imdb-weights", "A.tab.attention", "A.fig.vit", "A.fig.vit-weights"],
+)
+def test_smaller_models_are_never_those_that_were_published(name):
+    claim = next(claim for claim in REAL if claim.id == name)
+    arrays, settings = RECORDS[claim.experiment], {"configurations": ["imdb/tiny"]}
+    assert judge(claim, Evidence(claim.experiment, settings, arrays))[0] == "reproduced differently"
+
+
+def test_epochs_of_trainings_that_did_not_get_there_are_no_evidence():
+    claim = next(claim for claim in REAL if claim.id == "A.tab.imdb-epochs")
+    arrays = copy.deepcopy(RECORDS["imdb"])
+    arrays["train"][2] = 98.0
+    assert judge(claim, Evidence("imdb", {}, arrays))[0] == "not reproduced"
+
+
+def test_two_curves_of_the_same_noise_are_no_faster_than_each_other():
+    claim = next(claim for claim in REAL if claim.id == "B.fig.mnli")
+    noise = 0.05 * np.random.default_rng(0).standard_normal((3, 5, 200))
+    loss = np.exp(-np.arange(200) / 100) + noise
+    arrays = {**CURVES, "step": np.arange(200), "loss": loss}
+    assert judge(claim, Evidence("mnli", {}, arrays))[0] == "not reproduced"
 
 
 def test_other_accuracies_of_the_same_order_are_reproduced_differently():

@@ -101,7 +101,7 @@ def test_restored_optimizer_takes_the_same_steps_to_the_bit(name, momentum, tmp_
 
 def test_random_numbers_go_on_where_they_were():
     with torch.random.fork_rng():
-        state = capture_random_state()
+        state = capture_random_state("cpu")
         wanted = torch.randn(5)
-        restore_random_state(state)
+        restore_random_state(state, "cpu")
         assert torch.equal(torch.randn(5), wanted)

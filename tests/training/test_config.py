@@ -112,9 +112,13 @@ def test_changed_settings_are_named():
         ({"reduction": "median"}, "reduction is one of mean, sum, got 'median'"),
         ({"schedule": "step"}, "schedule is one of constant, cosine"),
         ({"precision": "int8"}, "precision is one of float32, mixed"),
-        ({"epochs": 0}, "at least 1, got 0 and 50"),
-        ({"batch_size": 0}, "at least 1, got 30 and 0"),
-        ({"warmup": 1.5}, "share of the steps in .*1.5"),
+        ({"epochs": 0}, "epochs is a whole number, at least 1, got 0"),
+        ({"batch_size": 0}, "batch_size is a whole number, at least 1, got 0"),
+        ({"epochs": "three"}, "epochs is a whole number, at least 1, got 'three'"),
+        ({"warmup": 1.5}, "warmup is a share in .*1.5"),
+        ({"stop_accuracy": 99.5}, "stop_accuracy is a share in .*99.5"),
+        ({"clip": 0.0}, "clip is the largest norm"),
+        ({"optimizer": OptimizerConfig("Polyak", 1.0), "clip": 1.0}, "leave out clip"),
     ],
 )
 def test_value_that_makes_no_sense_is_refused(change, message):

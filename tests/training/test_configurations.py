@@ -18,7 +18,7 @@ def test_name_is_data_set_and_size():
 @pytest.mark.parametrize(("layers", "lr"), [(3, 8e-4), (4, 6e-4), (6, 1e-3)])
 def test_text_models_of_the_paper_are_as_published(layers, lr):
     config = find_configuration(f"imdb/paper-{layers}")
-    assert config.model == TextModel(384, layers, layers, hidden=None, dropout=0.2)
+    assert config.model == TextModel(384, layers, layers, dropout=0.2, embedding_dropout=0.0)
     assert (config.optimizer.name, config.optimizer.lr, config.optimizer.p) == (
         "MirrorDescent",
         lr,
@@ -33,6 +33,7 @@ def test_vision_model_of_the_paper_is_as_published():
     assert isinstance(model, ImageModel)
     assert (model.patch, model.width, model.num_layers, model.num_heads) == (4, 512, 6, 8)
     assert (model.hidden, model.upscale, model.dropout) == (512, 48, 0.1)
+    assert (model.attention_dropout, model.hidden_dropout) == (0.0, 0.1)
 
 
 def test_none_looks_at_test_data_while_training_unless_it_is_asked_to():
