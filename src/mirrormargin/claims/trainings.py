@@ -56,9 +56,9 @@ class Trainings:
 
         Where data or pretrained weights are not on this machine, that is the stored record.
         """
-        methods = () if one.table is None else one.table.list_methods(self.profile)
-        if not methods:
+        if one.table is None or not one.table.list_methods(self.profile):
             return find_record(one.name)
+        methods = one.table.list_methods(self.profile)
         place = self.out / "records"
         for method in methods:
             self._prepare(method, place)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
 from mirrormargin.report.figures.methods import choose_looks
-from mirrormargin.report.figures.spread import describe_mean, find_mean
+from mirrormargin.report.figures.spread import Spread, describe_mean, find_mean
 from mirrormargin.report.sources import Evidence
 
 __all__ = ["build_pruning", "draw_pruning", "tabulate_pruning"]
@@ -60,7 +60,7 @@ def draw_pruning(arrays: Arrays) -> tuple[Panel, ...]:
                 Series(
                     look.name,
                     left,
-                    *(x if x is None else x.clip(0, 100) for x in find_mean(arrays[key][k])),
+                    *_find_bounded_mean(arrays[key][k]),
                     style=look.style,
                     group=look.group,
                 )
@@ -69,6 +69,13 @@ def draw_pruning(arrays: Arrays) -> tuple[Panel, ...]:
         )
         for key, title in GROUPS.items()
     )
+
+
+def _find_bounded_mean(accuracy: Array) -> Spread:
+    """An interval of few seeds may leave what an accuracy can be."""
+    mean, *ends = find_mean(accuracy)
+    low, high = (None if end is None else end.clip(0, 100) for end in ends)
+    return Spread(mean, low, high)
 
 
 def tabulate_pruning(arrays: Arrays) -> Table:
