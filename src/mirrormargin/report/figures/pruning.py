@@ -81,23 +81,21 @@ def _find_bounded_mean(accuracy: Array) -> Spread:
 def tabulate_pruning(arrays: Arrays) -> Table:
     """Accuracies at some shares, and the weights needed."""
     share = arrays["share"]
-    places = [np.flatnonzero(np.isclose(share, wanted)) for wanted in SHOWN]
+    shown = [wanted for wanted in SHOWN if np.isclose(share, wanted).any()]
+    places = [int(np.argmin(abs(share - wanted))) for wanted in shown]
     setting = arrays.get("setting")
     rows = []
     for k, name in enumerate(arrays["optimizer"]):
         row = [str(name)] if setting is None else [str(name), str(setting[k])]
         row.append(describe_mean(arrays["unpruned"][k]))
-        row += [
-            describe_mean(arrays["accuracy"][k][:, place[0]]) if place.size else "–"
-            for place in places
-        ]
+        row += [describe_mean(arrays["accuracy"][k][:, place]) for place in places]
         row += [_describe_needed(share, arrays[key][k]) for key in ("needed", "attention_needed")]
         rows.append(tuple(row))
     columns = (
         "method",
         *(() if setting is None else ("setting",)),
         "unpruned",
-        *(f"{wanted:.0%} removed" for wanted in SHOWN),
+        *(f"{wanted:.0%} removed" for wanted in shown),
         "weights needed",
         "of attention needed",
     )
