@@ -116,6 +116,14 @@ def test_the_list_says_what_is_there_and_what_was_chosen(campaign):
     ]  # fmt: skip
 
 
+def test_published_sizes_are_trained_only_if_they_are_named(campaign):
+    assert campaign("--list", "--only", "imdb-*")[0] == 2
+    _, lines, _ = campaign("--list", "--only", "imdb-paper-3/*")
+    assert [line.split()[-1] for line in lines[1:]] == [
+        f"imdb-paper-3/mirrordescent-p{p}" for p in ("1.1", "2", "3")
+    ]
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

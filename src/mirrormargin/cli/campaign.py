@@ -55,7 +55,8 @@ def add_parser(commands: Any) -> None:
         "--only",
         nargs="+",
         metavar="PATTERN",
-        help="methods whose folder matches, such as 'imdb-*' or '*/adamw*' (default: all)",
+        help="methods whose folder matches, such as 'imdb-*' or '*/adamw*' (default: all); those of"
+        " the published sizes only with a pattern such as 'imdb-paper-3/*'",
     )
     parser.add_argument(
         "--workers",
@@ -97,7 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
     from mirrormargin.claims.campaign import methods
 
     # Those of the published sizes would take days: only who names them gets them.
-    published = (*methods.PAPER, *methods.PAPER_VIT) if arguments.only else ()
+    is_named = any("paper" in pattern for pattern in arguments.only or ())
+    published = (*methods.PAPER, *methods.PAPER_VIT) if is_named else ()
     everything = (*methods.METHODS, *published)
     chosen = choose_methods(everything, arguments.only)
     if arguments.list:

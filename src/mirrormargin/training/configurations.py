@@ -93,9 +93,9 @@ _CONFIGURATIONS = (
     TrainingConfig(
         name="cifar10/small",
         data=DataConfig("cifar10"),
-        model=ImageModel(4, 64, 3, 4, 128, dropout=0.0, init_std=0.02),
+        model=ImageModel(8, 64, 3, 4, 128, dropout=0.0, init_std=0.02),
         optimizer=OptimizerConfig("MirrorAdam", 1e-3, p=1.1),
-        epochs=6,
+        epochs=8,
         augment=True,
         schedule="cosine",
         warmup=0.05,
