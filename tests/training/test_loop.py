@@ -153,8 +153,8 @@ def test_each_seed_changes_its_own_part_only(data, tmp_path):
 def test_training_stops_at_the_training_accuracy_that_is_enough(data, tmp_path):
     config = replace(CONFIG, epochs=5, stop_accuracy=0.01)
     assert len(train_model(config, data, tmp_path / "easy").epochs) == 1
-    never = replace(config, epochs=3, stop_accuracy=1.01)
-    assert len(train_model(never, data, tmp_path / "never").epochs) == 3
+    hard = replace(config, epochs=3, stop_accuracy=1.0)
+    assert len(train_model(hard, data, tmp_path / "hard").epochs) == 3
 
 
 def test_test_split_is_never_read_while_training(data, tmp_path):

@@ -229,10 +229,12 @@ class TrainingConfig(_Settings):
             if type(value) is not int or value < 1:
                 raise TrainingError(f"{name} is a whole number, at least 1, got {value!r}")
         for name, value in (("warmup", self.warmup), ("stop_accuracy", self.stop_accuracy)):
-            if value is not None and not 0 <= value <= 1:
-                raise TrainingError(f"{name} is a share in [0, 1], got {value}")
-        if self.clip is not None and not self.clip > 0:
-            raise TrainingError(f"clip is the largest norm of a gradient, above 0, got {self.clip}")
+            if value is not None and not (isinstance(value, float) and 0 <= value <= 1):
+                raise TrainingError(f"{name} is a share in [0, 1], got {value!r}")
+        if self.clip is not None and not (isinstance(self.clip, float) and self.clip > 0):
+            raise TrainingError(
+                f"clip is the largest norm of a gradient, above 0, got {self.clip!r}"
+            )
         is_polyak = "polyak" in (self.optimizer.name.lower(), self.optimizer.step_rule)
         if is_polyak and (self.clip is not None or isinstance(self.sparsifier, L1Penalty)):
             raise TrainingError(
