@@ -36,5 +36,14 @@ def find_evidence(tmp_path_factory, request):
     return QuickEvidence(place / "claims")
 
 
+@pytest.fixture(scope="session")
+def real_data():
+    """The folder with the real data sets."""
+    folder = os.environ.get("MIRRORMARGIN_DATA")
+    if not folder or not (Path(folder) / "imdb").is_dir():
+        pytest.skip("the data sets are not there: set MIRRORMARGIN_DATA to their folder")
+    return Path(folder)
+
+
 settings.register_profile("project", deadline=None, max_examples=50, derandomize=True)
 settings.load_profile("project")

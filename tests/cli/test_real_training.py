@@ -276,9 +276,8 @@ def test_another_training_in_the_folder_is_refused_and_left_alone(finished, caps
     assert {path: path.read_bytes() for path in finished.iterdir()} == before
 
 
-def test_a_cuda_device_that_is_not_there_is_an_error(tmp_path, capsys):
-    if torch.cuda.is_available():
-        pytest.skip("there is one")
+def test_a_cuda_device_that_is_not_there_is_an_error(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert train("--out", tmp_path / "run", "--device", "cuda") == 2
     assert "there is no CUDA device" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -1,9 +1,7 @@
 """A cache folder for each test, a small vocabulary, and a web server with bad habits."""
 
-import os
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
@@ -18,15 +16,6 @@ def cache(tmp_path, monkeypatch):
     """The cache folder of one test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "mirrormargin"
-
-
-@pytest.fixture(scope="session")
-def real_data():
-    """The folder with the real data sets."""
-    folder = os.environ.get("MIRRORMARGIN_DATA")
-    if not folder or not (Path(folder) / "imdb").is_dir():
-        pytest.skip("the data sets are not there: set MIRRORMARGIN_DATA to their folder")
-    return Path(folder)
 
 
 @pytest.fixture

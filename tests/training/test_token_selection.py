@@ -1,8 +1,6 @@
 """Attention on the sentiment word: closed forms on a model whose attention is written down."""
 
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -235,11 +233,9 @@ def test_sentiment_words_occur_once_and_at_varied_places(label):
 
 
 @pytest.mark.data
-def test_sentiment_words_are_single_pieces_of_the_vocabulary():
+def test_sentiment_words_are_single_pieces_of_the_vocabulary(real_data):
     tokenizers = pytest.importorskip("tokenizers")
-    path = Path(os.environ.get("MIRRORMARGIN_DATA", "")) / "wordpiece" / "vocab.txt"
-    if not path.is_file():
-        pytest.skip("no wordpiece/vocab.txt under MIRRORMARGIN_DATA")
+    path = real_data / "wordpiece" / "vocab.txt"
     tokenizer = tokenizers.BertWordPieceTokenizer(str(path), lowercase=True)
     for review in REVIEWS:
         tokens = tokenizer.encode(review.text).tokens
