@@ -66,7 +66,7 @@ _CONFIGURATIONS = (
         data=DataConfig("imdb", length=64, keep="ends", vocab_size=12_000, num_train=10_000),
         model=TextModel(64, 2, 2, dropout=0.1, attention_dropout=0.0),
         optimizer=OptimizerConfig("MirrorDescent", 8e-4, p=1.1),
-        epochs=60,
+        epochs=40,
         reduction="sum",
         stop_accuracy=0.995,
         protocol_size=5_000,

@@ -75,19 +75,31 @@ def mirror_descent(p: float, **options: Any) -> OptimizerConfig:
     return OptimizerConfig("MirrorDescent", 0.0, p=p, **options)
 
 
-def _compare_pruning(config: str, seeds: Sequence[int]) -> tuple[Method, ...]:
-    """Ways to weights that can be removed, on one configuration."""
+def _compare_pruning(
+    config: str,
+    seeds: Sequence[int],
+    rates: Sequence[float] = RATES,
+    penalties: Sequence[float] = (1e-5, 3e-5),
+) -> tuple[Method, ...]:
+    """Ways to weights that can be removed, on one configuration.
+
+    Args:
+        config: Its name.
+        seeds: Of the chosen settings.
+        rates: Learning rates of AdamW.
+        penalties: Strengths of the L1 penalty.
+    """
     sparse: dict[str, Any] = {"seeds": seeds, "criterion": "sparse"}
     return (
         tune(config, "MirrorAdam p=1.1", mirror_adam(1.1), RATES, seeds=seeds),
-        tune(config, "AdamW", ADAMW, (1e-4, *RATES, 1e-2), seeds=seeds),
-        tune(config, "AdamW for pruning", ADAMW, (1e-4, *RATES, 1e-2), shelf="AdamW", **sparse),
+        tune(config, "AdamW", ADAMW, rates, seeds=seeds),
+        tune(config, "AdamW for pruning", ADAMW, rates, shelf="AdamW", **sparse),
         tune(
             config,
             "AdamW + L1",
             ADAMW,
             HIGH_RATES,
-            sparsifiers={f"l1-{x:g}": L1Penalty(x) for x in (1e-5, 3e-5, 6e-5)},
+            sparsifiers={f"l1-{x:g}": L1Penalty(x) for x in penalties},
             **sparse,
         ),
         # With Adam on theta this is close to MirrorAdam at p = 1 + 1 / alpha: the factor
@@ -126,7 +138,7 @@ _SPARSE = {
 FRONTIERS: dict[str, tuple[Method, ...]] = {
     "imdb/small": (
         tune("imdb/small", "MirrorAdam for pruning", _SPARSE, (1e-3, 3e-3), criterion="sparse"),
-        *_compare_pruning("imdb/small", SEEDS),
+        *_compare_pruning("imdb/small", SEEDS, (1e-4, *RATES, 1e-2), (1e-5, 3e-5, 6e-5)),
     ),
     **{c: _compare_pruning(c, (0,)) for c in ("mnist/small", "sst2/small", "cifar10/small")},
 }
@@ -192,7 +204,7 @@ ENCODERS: dict[str, tuple[Method, ...]] = {
         for name, optimizer, rates in (
             ("SGD", OptimizerConfig("SGD", 0.0), (1e-2, 3e-2, 1e-1)),
             ("SNGD", OptimizerConfig("SNGD", 0.0), (1e-2, 3e-2, 1e-1)),
-            ("Polyak", OptimizerConfig("Polyak", 0.0, max_lr=1.0), (0.5, 1.0)),
+            ("Polyak", OptimizerConfig("Polyak", 0.0, max_lr=1.0), (1.0,)),
             ("Adam", OptimizerConfig("Adam", 0.0), (2e-5, 1e-4)),
         )
     )
@@ -203,10 +215,10 @@ METHODS: tuple[Method, ...] = (
     *FRONTIERS["imdb/small"],
     *SMALL,
     *PLAIN,
-    *LONG,
     *FRONTIERS["mnist/small"],
     *VISION["mnist/small"],
     *ENCODERS["civil-subset/minilm"],
+    *LONG,
     *FRONTIERS["sst2/small"],
     *FRONTIERS["cifar10/small"],
     *VISION["cifar10/small"],
