@@ -100,20 +100,30 @@ def test_two_workers_do_no_run_twice(campaign, tmp_path):
     assert sorted(made) == sorted([*KEYS, "digits-tiny/sgd/lr0.1-seed0"])
 
 
-def test_the_list_says_what_is_there_and_what_was_chosen(campaign):
+def test_the_list_says_what_is_there_and_what_was_chosen(campaign, tmp_path):
     assert campaign("--list") == (
         0,
         [
-            "records  settings   chosen  method",
-            "    0/3         2        -  digits-tiny/sgd",
-            "    0/1         1  lr0.003  digits-tiny/mirroradam-p1.1",
+            "records  settings   chosen  test %  method",
+            "    0/3         2        -       -  digits-tiny/sgd",
+            "    0/1         1  lr0.003       -  digits-tiny/mirroradam-p1.1",
         ],
         "",
     )
     assert campaign("--workers", "1", "--only", "*/sgd")[0] == 0
+    found = [
+        json.loads(path.read_text())["test"]["selected"]
+        for path in tmp_path.glob("records/digits-tiny/sgd/lr0.1-seed*.json")
+    ]
     assert campaign("--list", "--only", "*sgd")[1][1].split() == [
-        "3/3", "2", "lr0.1", "digits-tiny/sgd",
+        "3/3", "2", "lr0.1", f"{sum(found) / len(found):.2f}", "digits-tiny/sgd",
     ]  # fmt: skip
+
+
+def test_the_list_tells_methods_apart_that_share_records(tmp_path, capsys):
+    assert main(["campaign", "--list", "--only", "mnist-small/adamw", "--records", str(tmp_path)]) == 0
+    ends = [line.split("  ")[-1].strip() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert ends == ["mnist-small/adamw", "mnist-small/adamw (AdamW for pruning)"]
 
 
 def test_published_sizes_are_trained_only_if_they_are_named(campaign):

@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from mirrormargin.cli.options import describe, read_positive
@@ -44,7 +45,7 @@ def add_parser(commands: Any) -> None:
         description="Train on real data whatever has no record yet, for hours if all are missing.",
         **describe(
             [
-                ("campaign --list", "which records are there"),
+                ("campaign --list", "which records are there, and the test accuracy they give"),
                 ("campaign --only 'imdb-small/*'", "those of one configuration"),
                 ("campaign --workers 1 --quiet", "all, one after the other"),
             ],
@@ -259,6 +260,7 @@ def _end_with_parent() -> None:
 
 
 def _print_list(methods: Sequence[Method], folder: Path) -> None:
+    from mirrormargin.claims.campaign.collect import find_final_records
     from mirrormargin.claims.campaign.method import choose_setting, list_runs
     from mirrormargin.claims.campaign.records import read_records
     from mirrormargin.cli.tables import print_table
@@ -272,5 +274,11 @@ def _print_list(methods: Sequence[Method], folder: Path) -> None:
         needed = len(runs) if is_chosen else len({0, *method.seeds}) + len(runs) - 1
         done = sum(run.is_done(records) for run in runs)
         setting = choose_setting(method, records) if is_chosen else "-"
-        rows.append([f"{done}/{needed}", str(len(method.grid)), setting, method.folder])
-    print_table(["records", "settings", "chosen", "method"], rows)
+        finals = find_final_records(method, records) or []
+        test = f"{fmean(r['test']['selected'] for r in finals):.2f}" if finals else "-"
+        # Two methods that share their records are told apart by their names.
+        shared = f" ({method.name})" if method.shelf not in ("", method.name) else ""
+        rows.append(
+            [f"{done}/{needed}", str(len(method.grid)), setting, test, method.folder + shared]
+        )
+    print_table(["records", "settings", "chosen", "test %", "method"], rows)
