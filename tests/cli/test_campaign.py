@@ -121,7 +121,8 @@ def test_the_list_says_what_is_there_and_what_was_chosen(campaign, tmp_path):
 
 
 def test_the_list_tells_methods_apart_that_share_records(tmp_path, capsys):
-    assert main(["campaign", "--list", "--only", "mnist-small/adamw", "--records", str(tmp_path)]) == 0
+    asked = ["--only", "mnist-small/adamw", "--records", str(tmp_path)]
+    assert main(["campaign", "--list", *asked]) == 0
     ends = [line.split("  ")[-1].strip() for line in capsys.readouterr().out.splitlines()[1:]]
     assert ends == ["mnist-small/adamw", "mnist-small/adamw (AdamW for pruning)"]
 
