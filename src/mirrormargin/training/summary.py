@@ -7,7 +7,7 @@ too: nothing is chosen by them but the figure that is labelled so.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from mirrormargin.training.sparsity import (
     select_matrices,
     summarize_attention_weights,
 )
-from mirrormargin.training.token_selection import TokenSelection, score_token_selection
+from mirrormargin.training.token_selection import score_token_selection
 
 __all__ = ["SHARES", "describe_origin", "summarize_training"]
 
@@ -95,9 +95,11 @@ def summarize_training(
         summary[name] = _describe_final(model, split, size, groups)
     summary["weights"] = _describe_weights(model) | {"underflowed": training.underflowed}
     if encode is not None and untrained is not None:
-        summary["selection"] = _describe_selection(score_token_selection(model, encode))
         # The score of a model that has learnt nothing is far from 0: to compare with.
-        summary["selection"]["untrained"] = _round(untrained.scaled)
+        summary["selection"] = {
+            **score_token_selection(model, encode).as_dict(),
+            "untrained": untrained.as_dict()["scaled"],
+        }
     model.load_state_dict(training.selected)
     for name, (split, _) in parts.items():
         is_last = training.selected_epoch == len(training.epochs)
@@ -140,29 +142,3 @@ def _describe_weights(model: nn.Module) -> dict[str, Any]:
             for key, value in row.items()
         }
     return described
-
-
-def _describe_selection(selection: TokenSelection) -> dict[str, Any]:
-    return {
-        "score": round(selection.score, 5),
-        "scaled": _round(selection.scaled),
-        "share": _round(selection.share),
-        "is_top_word": selection.is_top_word.tolist(),
-        "is_right": selection.is_right.tolist(),
-        "reviews": [
-            {
-                "text": row.review.text,
-                "label": row.review.label,
-                "tokens": list(row.tokens),
-                "weights": _round(row.weights),
-                "position": row.position,
-                "prediction": row.prediction,
-            }
-            for row in selection.reviews
-        ],
-        "skipped": [review.text for review in selection.skipped],
-    }
-
-
-def _round(values: Iterable[float]) -> list[float]:
-    return [round(float(value), 4) for value in values]

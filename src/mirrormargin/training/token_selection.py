@@ -11,7 +11,7 @@ The row sums to one, so that shares of reviews of different lengths differ by th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,23 +61,15 @@ class TokenSelection:
     Attributes:
         reviews: The R reviews with their tokens and attention, to be shown.
         scaled: Attention on the word, min-max scaled over all tokens of the review, (R,).
-        scaled_words: The same over its tokens other than [CLS] and [SEP], (R,).
         share: Attention on the word, (R,).
-        share_by_layer: The same in each block, the last one last, (R, L).
-        rank: 1 if no token of the review has as much attention as the word, 2 if one has, (R,).
-        is_top: Whether the rank is 1, (R,).
-        is_top_word: The same among the tokens other than [CLS] and [SEP], (R,).
+        is_top_word: Whether no other token, [CLS] and [SEP] aside, has as much attention, (R,).
         is_right: Whether the model classifies the review rightly, (R,).
         skipped: Reviews whose word is not, exactly once, one of their tokens.
     """
 
     reviews: tuple[AttendedReview, ...]
     scaled: NDArray[np.float64]
-    scaled_words: NDArray[np.float64]
     share: NDArray[np.float64]
-    share_by_layer: NDArray[np.float64]
-    rank: NDArray[np.int64]
-    is_top: NDArray[np.bool_]
     is_top_word: NDArray[np.bool_]
     is_right: NDArray[np.bool_]
     skipped: tuple[Review, ...]
@@ -88,28 +80,25 @@ class TokenSelection:
         return float(self.scaled.mean())
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as JSON can hold it."""
+        """The same as JSON can hold it, numbers to four places."""
         return {
-            "score": self.score,
-            "scaled": self.scaled.tolist(),
-            "scaled_words": self.scaled_words.tolist(),
-            "share": self.share.tolist(),
-            "share_by_layer": self.share_by_layer.tolist(),
-            "rank": self.rank.tolist(),
-            "is_top": self.is_top.tolist(),
+            "score": round(self.score, 5),
+            "scaled": _round(self.scaled),
+            "share": _round(self.share),
             "is_top_word": self.is_top_word.tolist(),
             "is_right": self.is_right.tolist(),
             "reviews": [
                 {
-                    **row.review._asdict(),
+                    "text": row.review.text,
+                    "label": row.review.label,
                     "tokens": list(row.tokens),
-                    "weights": list(row.weights),
+                    "weights": _round(row.weights),
                     "position": row.position,
                     "prediction": row.prediction,
                 }
                 for row in self.reviews
             ],
-            "skipped": [review._asdict() for review in self.skipped],
+            "skipped": [review.text for review in self.skipped],
         }
 
 
@@ -131,7 +120,6 @@ def score_token_selection(
         ModelError: If the model gives attention or logits of another form.
     """
     rows: list[AttendedReview] = []
-    by_layer: list[NDArray[np.float64]] = []
     skipped: list[Review] = []
     modes = {module: module.training for module in model.modules()}
     model.eval()
@@ -143,12 +131,7 @@ def score_token_selection(
                 continue
             position = tokens.index(review.word)
             attention, prediction = _look(model, ids)
-            rows.append(
-                AttendedReview(
-                    review, tuple(tokens), tuple(attention[-1].tolist()), position, prediction
-                )
-            )
-            by_layer.append(attention[:, position])
+            rows.append(AttendedReview(review, tuple(tokens), attention, position, prediction))
     finally:
         for module, mode in modes.items():
             module.training = mode
@@ -157,16 +140,11 @@ def score_token_selection(
             f"none of the {len(reviews)} reviews has its word among its tokens: give more reviews, "
             "or a larger vocabulary"
         )
-    rank = np.array([_rank(row) for row in rows], dtype=np.int64)
     return TokenSelection(
         reviews=tuple(rows),
         scaled=np.array([_scale(row) for row in rows]),
-        scaled_words=np.array([_scale(_words_of(row)) for row in rows]),
         share=np.array([row.weights[row.position] for row in rows]),
-        share_by_layer=np.stack(by_layer),
-        rank=rank,
-        is_top=rank == 1,
-        is_top_word=np.array([_rank(_words_of(row)) == 1 for row in rows]),
+        is_top_word=np.array([_is_top_word(row) for row in rows]),
         is_right=np.array([row.is_right for row in rows]),
         skipped=tuple(skipped),
     )
@@ -191,8 +169,8 @@ def _encode(encode: Encode, review: Review) -> tuple[list[int], list[str]]:
 
 
 @torch.no_grad()
-def _look(model: Any, ids: list[int]) -> tuple[NDArray[np.float64], int]:
-    """The attention of [CLS] in each block, (layers, T), and the class that the model gives."""
+def _look(model: Any, ids: list[int]) -> tuple[tuple[float, ...], int]:
+    """The attention of [CLS] in the last block, T numbers, and the class that the model gives."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     batch, size = torch.tensor([ids], device=device), len(ids)
     attention = model.attention(batch)
@@ -201,13 +179,13 @@ def _look(model: Any, ids: list[int]) -> tuple[NDArray[np.float64], int]:
             f"model.attention gave shape {tuple(attention.shape)} for one text of {size} tokens, "
             f"expected (1, layers, heads, {size}, {size})"
         )
-    row = attention[0, :, :, 0].to("cpu", torch.float64).mean(dim=1)
-    if not bool(((row >= 0) & ((row.sum(dim=1, keepdim=True) - 1).abs() < 1e-2)).all()):
+    row = attention[0, -1, :, 0].to("cpu", torch.float64).mean(dim=0)
+    if not bool((row >= 0).all() and (row.sum() - 1).abs() < 1e-2):
         raise ModelError(
             "model.attention gave rows that are not shares (>= 0, sum 1): return the attention "
             "after the softmax, without dropout"
         )
-    return row.numpy(), _classify(model(batch))
+    return tuple(row.tolist()), _classify(model(batch))
 
 
 def _classify(logits: Tensor) -> int:
@@ -221,23 +199,20 @@ def _classify(logits: Tensor) -> int:
     return int(logits.argmax())
 
 
-def _words_of(row: AttendedReview) -> AttendedReview:
-    """The review without its special tokens."""
-    kept = [k for k, token in enumerate(row.tokens) if token not in SPECIAL]
-    return AttendedReview(
-        row.review,
-        tuple(row.tokens[k] for k in kept),
-        tuple(row.weights[k] for k in kept),
-        kept.index(row.position),
-        row.prediction,
-    )
-
-
 def _scale(row: AttendedReview) -> float:
     low, high = min(row.weights), max(row.weights)
     return (row.weights[row.position] - low) / (high - low) if high > low else 0.0
 
 
-def _rank(row: AttendedReview) -> int:
+def _is_top_word(row: AttendedReview) -> bool:
     """Ties count against the word: attention that is equal everywhere selects nothing."""
-    return sum(weight >= row.weights[row.position] for weight in row.weights)
+    others = (
+        weight
+        for k, (token, weight) in enumerate(zip(row.tokens, row.weights, strict=True))
+        if token not in SPECIAL and k != row.position
+    )
+    return row.weights[row.position] > max(others, default=-1.0)
+
+
+def _round(values: Iterable[float]) -> list[float]:
+    return [round(float(value), 4) for value in values]

@@ -80,7 +80,7 @@ def _compare_pruning(
     seeds: Sequence[int],
     mirror: Mapping[str, OptimizerConfig],
     rates: Sequence[float] = RATES,
-    penalties: Sequence[float] = (1e-5, 3e-5),
+    penalties: Sequence[float] = (3e-5, 6e-5),
 ) -> tuple[Method, ...]:
     """Ways to weights that can be removed, on one configuration.
 
@@ -139,7 +139,9 @@ _SPARSE = {
 
 FRONTIERS: dict[str, tuple[Method, ...]] = {
     "imdb/small": (
-        *_compare_pruning("imdb/small", SEEDS, _SPARSE, (1e-4, *RATES, 1e-2), (1e-5, 3e-5, 6e-5)),
+        *_compare_pruning(
+            "imdb/small", SEEDS, _SPARSE, (1e-4, *RATES, 1e-2), (1e-5, 3e-5, 6e-5, 1e-4)
+        ),
         tune("imdb/small", "MirrorAdam p=1.1", mirror_adam(1.1), RATES),
     ),
     # Strengths that did badly on IMDB are not tried again.
