@@ -75,10 +75,13 @@ def mirror_descent(p: float, **options: Any) -> OptimizerConfig:
     return OptimizerConfig("MirrorDescent", 0.0, p=p, **options)
 
 
+NEAR_ONE = {f"p{p:g}": mirror_adam(p) for p in (1.1, 1.05)}
+
+
 def _compare_pruning(
     config: str,
     seeds: Sequence[int],
-    mirror: Mapping[str, OptimizerConfig],
+    mirror: Mapping[str, OptimizerConfig] = NEAR_ONE,
     rates: Sequence[float] = RATES,
     penalties: Sequence[float] = (3e-5, 6e-5),
 ) -> tuple[Method, ...]:
@@ -102,6 +105,14 @@ def _compare_pruning(
             ADAMW,
             HIGH_RATES,
             sparsifiers={f"l1-{x:g}": L1Penalty(x) for x in penalties},
+            **sparse,
+        ),
+        tune(
+            config,
+            "MirrorAdam + L1",
+            NEAR_ONE,
+            (1e-3,),
+            sparsifiers={f"l1-{x:g}": L1Penalty(x) for x in penalties if x >= 3e-5},
             **sparse,
         ),
         # With Adam on theta this is close to MirrorAdam at p = 1 + 1 / alpha: the factor
@@ -128,9 +139,7 @@ def _compare_pruning(
     )
 
 
-_SPARSE = {
-    "p1.1": mirror_adam(1.1),
-    "p1.05": mirror_adam(1.05),
+_TRIED = NEAR_ONE | {
     "p1.03": mirror_adam(1.03),
     "p1.02": mirror_adam(1.02),
     "decay1": mirror_adam(1.1, weight_decay=1.0),
@@ -140,13 +149,13 @@ _SPARSE = {
 FRONTIERS: dict[str, tuple[Method, ...]] = {
     "imdb/small": (
         *_compare_pruning(
-            "imdb/small", SEEDS, _SPARSE, (1e-4, *RATES, 1e-2), (1e-5, 3e-5, 6e-5, 1e-4)
+            "imdb/small", SEEDS, _TRIED, (1e-4, *RATES, 1e-2), (1e-5, 3e-5, 6e-5, 1e-4)
         ),
         tune("imdb/small", "MirrorAdam p=1.1", mirror_adam(1.1), RATES),
     ),
     # Strengths that did badly on IMDB are not tried again.
     **{
-        config: _compare_pruning(config, (0,), {name: _SPARSE[name] for name in ("p1.1", "p1.05")})
+        config: _compare_pruning(config, (0,))
         for config in ("mnist/small", "sst2/small", "cifar10/small")
     },
 }
