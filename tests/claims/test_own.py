@@ -70,6 +70,25 @@ def test_the_method_tuned_for_pruning_is_the_one_that_is_compared():
     assert judge("M.pruning.imdb", add_needed(more)) == "not reproduced"
 
 
+def make_sparsest():
+    arrays = make_pruning()
+    more = {key: np.concatenate([value, value[:1]]) for key, value in arrays.items()}
+    more["optimizer"] = np.array([*arrays["optimizer"], "MirrorAdam + L1"])
+    more["share"] = np.array([0.5, 0.9, 0.95, 0.99, 0.998])
+    more["accuracy"][:-1, :, -1] = 80.0
+    return more
+
+
+def test_the_sparsest_loses_little_and_is_the_best():
+    arrays = make_sparsest()
+    assert judge("M.sparsest.imdb", arrays) == "reproduced"
+    arrays["accuracy"][3, :, -1] = 86.0
+    assert judge("M.sparsest.imdb", arrays) == "not reproduced"
+    arrays = make_sparsest()
+    arrays["accuracy"][-1, :, -1] = 83.0
+    assert judge("M.sparsest.imdb", arrays) == "not reproduced"
+
+
 def make_accuracies():
     return {
         "optimizer": np.array(["AdamW", "MirrorAdam p=1.1", "MirrorAdam p=3"]),
