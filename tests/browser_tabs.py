@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-__all__ = ["SIZES", "VIEWS", "open_tab", "wait_for"]
+__all__ = ["SIZES", "VIEWS", "open_quiet_tab", "open_tab", "wait_for"]
 
 SIZES = {"wide": (1280, 900), "narrow": (390, 844)}
 VIEWS = [(size, scheme) for size in SIZES for scheme in ("light", "dark")]
@@ -28,6 +29,14 @@ def open_tab(
     tab.goto(page.as_uri())
     tab.wait_for_selector("html[data-drawn=all]", timeout=60_000)
     return tab
+
+
+def open_quiet_tab(browser: Any, page: Path) -> Iterator[Any]:
+    """A tab, for a fixture: the page may not have said anything by the time it is closed."""
+    tab = open_tab(browser, page)
+    yield tab
+    assert tab.messages == []
+    tab.context.close()
 
 
 def wait_for(tab: Any, expression: str) -> None:

@@ -11,17 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_tabs import SIZES, VIEWS, open_tab, wait_for
+from browser_tabs import SIZES, VIEWS, open_quiet_tab, open_tab, wait_for
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
 def tab(browser: Any, page: Path) -> Iterator[Any]:
-    tab = open_tab(browser, page)
-    yield tab
-    assert tab.messages == []
-    tab.context.close()
+    yield from open_quiet_tab(browser, page)
 
 
 @pytest.mark.parametrize(("size", "scheme"), VIEWS)

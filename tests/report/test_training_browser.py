@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_tabs import SIZES, VIEWS, open_tab
+from browser_tabs import SIZES, VIEWS, open_quiet_tab, open_tab
 from training_arrays import REVIEWS
 
 pytestmark = pytest.mark.browser
@@ -19,10 +19,7 @@ TEXTS = "#fig-token-selection .texts"
 
 @pytest.fixture
 def tab(browser: Any, training_page: Path) -> Iterator[Any]:
-    tab = open_tab(browser, training_page)
-    yield tab
-    assert tab.messages == []
-    tab.context.close()
+    yield from open_quiet_tab(browser, training_page)
 
 
 @pytest.mark.parametrize(("size", "scheme"), VIEWS)
