@@ -47,8 +47,11 @@ def _make_imdb() -> dict[str, Any]:
         "last_test": last,
         "epochs": np.array([20, 24, 30])[:, None, None] + rng.integers(0, 3, (3, 1, S)),
         "train": np.full((3, 1, S), 99.5) + 0.01 * np.arange(S),
-        "validation": validation,
+        "validation": validation[:, None],
         "long_p": P,
+        "long_layers": np.array([2, 2, 2]),
+        "long_last": np.array([83.0, 81.5, 82.0]),
+        "long_train": np.array([99.5, 99.0, 98.0]),
         "long_selected": np.array([83.4, 82.0, 82.5]),
         "long_best": np.array([84.1, 82.9, 83.0]),
         "long_epochs": np.array([80, 80, 160]),
@@ -62,6 +65,7 @@ def _make_optimizers() -> dict[str, Any]:
     return {
         "optimizer": np.array(names),
         "lr": np.array([1e-3, 1e-3, 3e-4, 1e-4, 3e-3, 2e-3]),
+        "setting": np.array(["lr0.001"] * 6),
         "selected_test": selected,
         "last_test": selected - 0.4,
         "validation": selected + 0.2,
@@ -107,13 +111,14 @@ def _make_selection() -> dict[str, Any]:
             weights[j, i, : len(row)] = attention / attention.sum()
     chosen = weights[:, np.arange(count), position]
     largest = weights.max(axis=-1)
+    spread = 1 - 0.1 * rng.random((3, S, 1))
     return {
         "p": P,
-        "score": chosen / largest,
-        "share": chosen,
-        "top": (chosen == largest).astype(np.float64),
-        "right": np.round(S * rng.random((3, count)) ** 0.3) / S,
-        "untrained": 0.4 + 0.1 * rng.random(count),
+        "score": (chosen / largest)[:, None] * spread,
+        "share": chosen[:, None] * spread,
+        "top": np.repeat((chosen == largest)[:, None], S, axis=1),
+        "right": rng.random((3, S, count)) < 0.8,
+        "untrained": 0.4 + 0.1 * rng.random(S),
         "text": np.array([" ".join(row[1:-1]) for row in words]),
         "tokens": tokens,
         "weights": weights,
@@ -165,6 +170,7 @@ def _make_vit() -> dict[str, Any]:
         "optimizer": np.array(["Adam", "MD p=1.1"]),
         "epoch": epoch,
         "accuracy": 30 + np.array([[51.5], [51.0]]) * rise + _rng(4).standard_normal((2, 100)),
+        "test": np.array([81.0, 80.5]),
         "near_zero": histogram[:, :, 0],
         "largest": np.array([[0.4, 0.4, 0.3], [0.9, 0.8, 0.6]]),
         "histogram": histogram,

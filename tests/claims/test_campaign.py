@@ -96,6 +96,17 @@ def test_first_of_equals_is_chosen():
     assert choose_setting(METHOD, whole_grid(50, 70, 70)) == "lr0.003"
 
 
+def test_a_setting_that_another_seed_does_not_learn_with_gives_way_to_the_next_best():
+    records = whole_grid(50, 70, 60)
+    key = f"{FOLDER}/lr0.003-seed1"
+    for outcome in (
+        make("lr0.003", 59.9)[1],
+        {"digest": records[f"{FOLDER}/lr0.003-seed0"]["digest"], "failed": "the loss is nan"},
+    ):
+        assert choose_setting(METHOD, records | {key: outcome}) == "lr0.01"
+    assert choose_setting(METHOD, records | {key: make("lr0.003", 60.1)[1]}) == "lr0.003"
+
+
 def test_failed_setting_is_never_chosen_over_another():
     records = whole_grid(0.0, 0.0, 0.0)
     key = f"{FOLDER}/lr0.001-seed0"
@@ -120,6 +131,25 @@ def test_sparse_criterion_looks_at_90_95_and_98_percent():
         ]
     )
     assert choose_setting(method, records) == "lr0.003"
+
+
+def test_sparsest_criterion_looks_at_one_weight_in_500_too():
+    frontier = dict.fromkeys(SHARES, 0.0) | {0.9: 90.0, 0.95: 60.0, 0.98: 30.0, 0.998: 20.0}
+    _, record = make("lr0.001", blocks=list(frontier.values()))
+    assert rate("sparsest", record) == pytest.approx(50.0)
+
+
+def test_record_of_a_default_or_of_shares_that_have_changed_counts_as_missing():
+    key, record = make("lr0.001")
+    run = Run(key, GRID["lr0.001"], with_test=False)
+    config = json.loads(json.dumps(run.config.as_dict()))
+    assert run.is_done({key: record | {"config": config, "shares": list(SHARES)}})
+    older = {k: v for k, v in config.items() if k != "clip"}  # a setting that was added since
+    assert run.is_done({key: record | {"config": older}})
+    assert not run.is_done({key: record | {"config": config | {"epochs": 999}}})
+    model = config["model"] | {"dropout": 0.5}
+    assert not run.is_done({key: record | {"config": config | {"model": model}}})
+    assert not run.is_done({key: record | {"shares": [0.5]}})
 
 
 def test_record_of_another_configuration_counts_as_missing():
@@ -163,7 +193,18 @@ def test_record_that_is_not_finite_is_not_written(tmp_path):
     assert read_records(tmp_path) == {}
 
 
-KEYS = {"device", "key", "command", "digest", "config", "data", "environment", "threads", "epochs"}
+KEYS = {
+    "device",
+    "shares",
+    "key",
+    "command",
+    "digest",
+    "config",
+    "data",
+    "environment",
+    "threads",
+    "epochs",
+}
 KEYS |= {"selected_epoch", "seconds", "validation", "weights", "steps"}
 
 

@@ -49,6 +49,14 @@ RIGHT_AND_WRONG = {
         checks.smaller("x", VALUES, VALUES + 0.1),
         checks.smaller("x", VALUES + 0.1, VALUES),
     ),
+    "ratio_at_most": (
+        checks.ratio_at_most("x", VALUES, 4 * VALUES, 0.3),
+        checks.ratio_at_most("x", VALUES, [1.0] * 20, 0.3),
+    ),
+    "sizes_as_published": (
+        checks.sizes_as_published(["imdb/paper-3", "imdb/paper-4"]),
+        checks.sizes_as_published(["imdb/paper-3", "imdb/small"]),
+    ),
     "rate_at_least": (
         checks.rate_at_least("x", fit_rate("power", steps=K, values=SEEDS * K**-2.0, claimed=1.0)),
         checks.rate_at_least("x", fit_rate("power", steps=K, values=SEEDS * K**-0.5, claimed=1.0)),
@@ -70,6 +78,17 @@ def test_right_values_hold_and_wrong_ones_do_not(kind):
 def test_every_kind_of_check_is_tested():
     made_elsewhere = {"find_interval"}
     assert set(checks.__all__) - made_elsewhere == set(RIGHT_AND_WRONG)
+
+
+def test_a_ratio_is_a_geometric_mean_with_its_interval():
+    check = checks.ratio_at_most("x", [1.0, 4.0], [2.0, 2.0], 1.0)
+    assert check.value == pytest.approx(1.0)
+    assert check.low == pytest.approx(1 / check.high)
+    assert checks.ratio_at_most("x", [1.0], [4.0], 1.0).low is None
+
+
+def test_sizes_that_are_not_known_are_not_the_published_ones():
+    assert not checks.sizes_as_published([]).holds
 
 
 @pytest.mark.parametrize("check", [checks.all_at_most, checks.mean_at_most])

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from training_arrays import METHODS, REVIEWS, TRAINING_EVIDENCE
 
+from mirrormargin.claims.curves import find_first_steps, smooth
 from mirrormargin.errors import ReportError
 from mirrormargin.report.figure import Figure
 from mirrormargin.report.figures import FIGURES
-from mirrormargin.report.figures.curves import find_first_steps
 from mirrormargin.report.figures.methods import choose_looks
 from mirrormargin.report.figures.pictures import draw_pictures
 from mirrormargin.report.palette import find_color
@@ -43,7 +43,7 @@ def test_each_kind_of_figure_can_be_a_file(name: str, tmp_path: Path) -> None:
 def test_in_imdb_a_line_is_the_mean_over_seeds_and_long_runs_are_rows() -> None:
     arrays, figure = TRAINING_EVIDENCE["imdb"], _build("imdb")
     for j, line in enumerate(figure.panels[0].series):
-        np.testing.assert_allclose(line.y, arrays["validation"][j].mean(axis=0))
+        np.testing.assert_allclose(line.y, arrays["validation"][j, 0].mean(axis=0))
         assert line.x[0] == 1
     rows = _read_table(figure)
     assert [row["p"] for row in rows[3:]] == ["1.1, long run", "2, long run", "3, long run"]
@@ -66,7 +66,7 @@ def test_optimizers_are_points_with_intervals_over_seeds() -> None:
     np.testing.assert_allclose(points.y, arrays["selected_test"].mean(axis=1))
     assert points.low is not None
     assert (points.low < points.y).all()
-    assert _read_table(figure)[4]["lr"] == "0.003"
+    assert _read_table(figure)[4]["setting"] == "lr0.001"
 
 
 def test_a_histogram_keeps_a_bin_that_stands_alone() -> None:
@@ -164,8 +164,8 @@ def test_curves_say_when_the_last_loss_of_sgd_was_reached(name: str) -> None:
     rows = {row["optimizer"]: row for row in _read_table(figure)}
     key = "steps until SGD's last loss"
     first = [
-        arrays["step"][np.flatnonzero(loss <= arrays["loss"][0, s, -1])[0]]
-        for s, loss in enumerate(arrays["loss"][1])
+        arrays["step"][np.flatnonzero(loss <= smooth(arrays["loss"][0])[s, -1])[0]]
+        for s, loss in enumerate(smooth(arrays["loss"][1]))
     ]
     assert rows["SNGD"][key].startswith(f"{np.mean(first):,.0f} ± ")
     worse = {**arrays, "loss": arrays["loss"] + np.array([0.0, 5.0, 0.0])[:, None, None]}
@@ -174,7 +174,7 @@ def test_curves_say_when_the_last_loss_of_sgd_was_reached(name: str) -> None:
 
 def test_a_loss_that_is_never_reached_has_no_step() -> None:
     loss = np.array([[3.0, 2.0, 1.0], [3.0, 2.5, 2.2]])
-    steps = find_first_steps(np.array([10, 20, 30]), loss, np.array([2.0, 2.0]))
+    steps = find_first_steps(np.array([10, 20, 30]), loss, np.full((2, 3), 2.0))
     np.testing.assert_array_equal(steps, [20, np.nan])
 
 

@@ -5,6 +5,7 @@ r"""The kinds of checks: each turns measured values into a :class:`Check` that c
     mean_covers       the interval of the mean reaches a published number
     mean_at_least     mean over seeds >= bound               all_equal      every value = expected
     share_at_least    count / total >= bound                 smaller        mean of b - a > 0
+    ratio_at_most     geometric mean of a / b <= bound       sizes_as_published
     rate_at_least     a fitted exponent is at least the claimed one
     rate_decays       a fitted exponent is surely positive
 
@@ -13,6 +14,7 @@ Intervals are of 95%: Student's for means over seeds, Wilson's for shares.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +33,9 @@ __all__ = [
     "mean_near",
     "rate_at_least",
     "rate_decays",
+    "ratio_at_most",
     "share_at_least",
+    "sizes_as_published",
     "smaller",
 ]
 
@@ -105,6 +109,22 @@ def smaller(name: str, a: ArrayLike, b: ArrayLike, kind: str = STATEMENT) -> Che
     difference, low, high = find_interval(_read(b) - _read(a))
     surely = low > 0 if low is not None else difference > 0
     return Check(name, kind, "above 0", difference, low, high, bool(surely))
+
+
+def ratio_at_most(
+    name: str, a: ArrayLike, b: ArrayLike, bound: float, kind: str = STATEMENT
+) -> Check:
+    """Seed by seed a over b, their geometric mean, does not exceed a bound."""
+    logs = find_interval(np.log(_read(a)) - np.log(_read(b)))
+    mean, low, high = (None if one is None else float(np.exp(one)) for one in logs)
+    assert mean is not None
+    return Check(name, kind, f"at most {bound:.3g}", mean, low, high, bool(mean <= bound))
+
+
+def sizes_as_published(configurations: Sequence[str]) -> Check:
+    """Whether models are of the published sizes: numbers of other ones are not comparable."""
+    holds = bool(configurations) and all("/paper" in name for name in configurations)
+    return Check("models", NUMBER, "as published", ", ".join(configurations), None, None, holds)
 
 
 def rate_at_least(name: str, fit: Any, kind: str = STATEMENT) -> Check:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from mirrormargin.claims.checks import all_at_most, mean_at_least, mean_at_most
-from mirrormargin.claims.claim import Claim, Finding, Provenance
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrormargin.claims.checks import (
+    all_at_least,
+    mean_at_least,
+    mean_at_most,
+    ratio_at_most,
+)
+from mirrormargin.claims.claim import Check, Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
 
 __all__ = ["CLAIMS"]
@@ -26,21 +34,22 @@ PUBLISHED = 83.5  # paper A's best text transformers, best epoch on test data
 
 def examine_accuracy(evidence: Evidence) -> Finding:
     names = evidence["optimizer"].tolist()
-    test, validation = evidence["selected_test"], evidence["validation"].mean(axis=1)
-    mirror = [k for k, name in enumerate(names) if name.startswith("MirrorAdam")]
-    best = max(mirror, key=lambda k: validation[k])
-    adamw = names.index(ADAMW)
+    test = evidence["selected_test"]
+    mirror, adamw = test[names.index(MIRROR)], test[names.index(ADAMW)]
     return Finding(
         [
-            mean_at_most(
-                f"test accuracy of AdamW less that of {names[best]}", test[adamw] - test[best], 1.0
-            ),
-            mean_at_least(f"test accuracy of {names[best]}", test[best], PUBLISHED),
+            mean_at_most(f"test accuracy of AdamW less that of {MIRROR}", adamw - mirror, 1.0),
+            mean_at_least(f"test accuracy of {MIRROR}", mirror, PUBLISHED),
+            check_seeds(mirror),
         ],
         ", ".join(f"{name} {test[k].mean():.2f}" for k, name in enumerate(names)),
-        f"The best mirror optimizer is chosen on validation data. Paper A's {PUBLISHED} is of"
-        " larger models and of the best epoch on test data.",
+        f"Paper A's {PUBLISHED} is of larger models and of the best epoch on test data.",
     )
+
+
+def check_seeds(values: NDArray[Any]) -> Check:
+    """Of fewer seeds a difference is an anecdote: then no verdict is better than "differently"."""
+    return all_at_least("seeds", values.shape[-1], 3, kind="number")
 
 
 def examine_pruning(evidence: Evidence) -> Finding:
@@ -49,10 +58,8 @@ def examine_pruning(evidence: Evidence) -> Finding:
     at = int(np.argmin(abs(shares - 0.95)))
     kept = dict(zip(names, evidence["accuracy"][:, :, at], strict=True))
     checks = [
-        all_at_most(
-            f"weights that {TUNED} needs, over those of {name}",
-            np.exp(np.mean(np.log(needed[TUNED]) - np.log(needed[name]))),
-            1 / 3,
+        ratio_at_most(
+            f"weights that {TUNED} needs, over those of {name}", needed[TUNED], needed[name], 1 / 3
         )
         for name in (ADAMW, TUNED_ADAMW)
     ]
@@ -63,9 +70,10 @@ def examine_pruning(evidence: Evidence) -> Finding:
         for name in BASELINES
     ]
     return Finding(
-        checks,
+        [*checks, check_seeds(needed[TUNED])],
         "; ".join(
-            f"{name}: {100 * needed[name].mean():.2g}% needed, {kept[name].mean():.1f} at 95%"
+            f"{name}: {100 * np.exp(np.log(needed[name]).mean()):.2g}% needed,"
+            f" {kept[name].mean():.1f} at 95%"
             for name in names
         ),
         "Weights are removed by size in one go, from all block matrices together, without any"
@@ -91,10 +99,11 @@ def examine_sparsest(evidence: Evidence) -> Finding:
                 )
                 for name in (TUNED, *BASELINES)
             ),
+            check_seeds(lost),
         ],
         "; ".join(f"{name}: {kept[name].mean():.1f} at 99.8%" for name in names),
         "One block weight in 500 is left. The penalty's strength is chosen for both on validation"
-        " data.",
+        " data with 90 to 99.8% removed, settings of the others with 90 to 98%.",
     )
 
 
@@ -123,8 +132,8 @@ CLAIMS = (
     Claim(
         id="M.accuracy.imdb",
         title="MirrorAdam trains a text transformer as well as AdamW",
-        statement="On IMDB, with the same budget and learning rates chosen on validation data, the"
-        " best MirrorAdam is within one point of AdamW, and above what paper A reports.",
+        statement="On IMDB, with the same epochs and learning rates chosen on validation data,"
+        " MirrorAdam at p = 1.1 is within one point of AdamW, and above what paper A reports.",
         source="this library",
         provenance=Provenance.OWN,
         published="",
@@ -140,7 +149,7 @@ CLAIMS = (
             statement="With weights removed by size and no further training, MirrorAdam near p = 1"
             " keeps its accuracy to one point with at most a third of the weights that AdamW needs,"
             " and with 95% removed is at or above AdamW, AdamW with an l1 penalty,"
-            " Powerpropagation and gradual pruning.",
+            " Powerpropagation and gradual pruning, on average over seeds.",
             source="this library",
             provenance=Provenance.OWN,
             published="",
@@ -157,8 +166,8 @@ CLAIMS = (
             title=f"On {data} MirrorAdam with an l1 penalty needs one weight in 500",
             statement="With 99.8% of the block weights removed by size and no further training,"
             " MirrorAdam near p = 1 with an l1 penalty loses at most one point, and is at or above"
-            " MirrorAdam and AdamW alone, AdamW with a penalty of its own best strength,"
-            " Powerpropagation and gradual pruning.",
+            " MirrorAdam and AdamW alone, AdamW with a penalty, Powerpropagation and gradual"
+            " pruning, on average over seeds.",
             source="this library",
             provenance=Provenance.OWN,
             published="",

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mirrormargin.claims.campaign.method import Method, Run
-from mirrormargin.claims.campaign.records import read_records
+from mirrormargin.claims.campaign.method import Method, Run, describes
+from mirrormargin.claims.campaign.records import read_records, write_record
 from mirrormargin.claims.campaign.work import do_campaign, find_missing
 from mirrormargin.claims.evidence import RUN_NOW, STORED, Evidence, find_record
 from mirrormargin.claims.experiment import Experiment
 from mirrormargin.errors import ClaimError, DataError, ModelError
+from mirrormargin.training.config import Seeds
 
 __all__ = ["Trainings"]
 
@@ -57,7 +58,7 @@ class Trainings:
         Where data or pretrained weights are not on this machine, that is the stored record.
         """
         if one.table is None or not one.table.list_methods(self.profile):
-            return find_record(one.name)
+            return _find_stored(one)
         methods = one.table.list_methods(self.profile)
         place = self.out / "records"
         for method in methods:
@@ -67,10 +68,10 @@ class Trainings:
             try:
                 self._train(methods, place, progress)
             except (DataError, ModelError):
-                return find_record(one.name)
+                return _find_stored(one)
         evidence = one.table.make_evidence(one.name, read_records(place), self.profile)
         if evidence is None:
-            return None if is_made else find_record(one.name)
+            return None if is_made else _find_stored(one)
         kind = RUN_NOW if is_made else STORED
         return replace(evidence, origin={**evidence.origin, "kind": kind})
 
@@ -82,7 +83,7 @@ class Trainings:
         """Remove a method's records, once, or take those that were given."""
         if not self.is_fresh:
             if self.records is not None:
-                _copy(self.records / method.folder, place / method.folder)
+                _copy(method, self.records, place)
         elif method.folder not in self._cleared:
             self._cleared.add(method.folder)
             for folder in (place, self.out / "trainings"):
@@ -101,18 +102,34 @@ class Trainings:
         do_campaign(methods, place, self.out / "trainings", on_step=report)
 
 
-def _copy(source: Path, target: Path) -> None:
-    """Bring what is given, unless what is there knows as much of the same training."""
-    for file in source.glob("*.json"):
-        there = target / file.name
-        if not there.exists() or _is_better(file, there):
-            target.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, there)
+def _find_stored(one: Experiment) -> Evidence | None:
+    """The stored record, unless it is of other settings than those of today."""
+    record = find_record(one.name)
+    if record is None or one.table is None:
+        return record
+    return record if record.settings.get("digest") == one.table.digest() else None
 
 
-def _is_better(file: Path, there: Path) -> bool:
-    try:
-        new, old = (json.loads(path.read_bytes()) for path in (file, there))
-        return new["digest"] != old["digest"] or ("test" in new and "test" not in old)
-    except (OSError, ValueError, KeyError, TypeError):
-        return True
+def _copy(method: Method, source: Path, target: Path) -> None:
+    """Bring a method's records that are current, unless what is there knows as much."""
+    given, there = (_read(folder / method.folder) for folder in (source, target))
+    for setting, config in method.grid.items():
+        for seed in {0, *method.seeds}:
+            key = f"{method.folder}/{setting}-seed{seed}"
+            new, old = given.get(key), there.get(key)
+            if new is None or not describes(new, replace(config, seeds=Seeds(seed, seed, seed))):
+                continue
+            if old is None or old["digest"] != new["digest"] or ("test" in new) > ("test" in old):
+                write_record(target, new)
+
+
+def _read(folder: Path) -> dict[str, dict[str, Any]]:
+    """Records by key; what cannot be read is not there."""
+    found = {}
+    for file in folder.glob("*.json"):
+        try:
+            record = json.loads(file.read_bytes())
+            found[record["key"]] = {"digest": record["digest"], **record}
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return found

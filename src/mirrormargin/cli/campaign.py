@@ -276,6 +276,8 @@ def _print_list(methods: Sequence[Method], folder: Path) -> None:
         setting = choose_setting(method, records) if is_chosen else "-"
         finals = find_final_records(method, records) or []
         test = f"{fmean(r['test']['selected'] for r in finals):.2f}" if finals else "-"
+        if done == needed and not finals:
+            test = "diverged"
         # Two methods that share their records are told apart by their names.
         shared = f" ({method.name})" if method.shelf not in ("", method.name) else ""
         rows.append(

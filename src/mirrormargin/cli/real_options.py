@@ -135,7 +135,12 @@ def add_real_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--optimizer", choices=OPTIMIZERS, help="instead of the configuration's")
     group.add_argument("--momentum", type=read_number, metavar="M", help="of MirrorDescent and SGD")
-    group.add_argument("--weight-decay", type=read_number, metavar="RATE", help="decoupled decay")
+    group.add_argument(
+        "--weight-decay",
+        type=read_number,
+        metavar="RATE",
+        help="weight decay; decoupled for AdamW and MirrorAdam",
+    )
     group.add_argument("--epochs", type=read_positive, metavar="N", help="passes through the data")
     group.add_argument("--batch-size", type=read_positive, metavar="N", help="examples in a step")
     group.add_argument(

@@ -87,6 +87,8 @@ def _find_summary(
 def _is_unchanged(data: dict[str, Any], config: TrainingConfig) -> bool:
     """Whether your own file is still the one that was trained on; named data sets do not change."""
     path = Path(config.data.name)
+    if path.is_dir():
+        return False  # many files: loading them tells
     if not path.is_file():
         return True
     return hashlib.sha256(path.read_bytes()).hexdigest() in data.get("sha256", {}).values()
@@ -165,7 +167,8 @@ def _claim_data(
     owner = read_document(folder / "config.json")
     if owner is not None and owner.get("digest") != config.digest():
         return  # the library says what is different
-    if owner is None and folder.exists() and any(folder.iterdir()):
+    ours = {"data.json", ".lock"}  # a training that was killed at once leaves these
+    if owner is None and folder.exists() and {file.name for file in folder.iterdir()} - ours:
         raise TrainingError(
             f"{folder} holds other things than a training: give --out a folder that is empty or"
             " does not exist"

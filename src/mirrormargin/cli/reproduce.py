@@ -151,7 +151,9 @@ def run_claims(names: list[str], profile: str, arguments: argparse.Namespace) ->
         except KeyboardInterrupt:
             progress.close()
             print(
-                f"mirrormargin: {arguments.out} keeps what is done; the same command goes on",
+                f"mirrormargin: {arguments.out} keeps what is done; the same command"
+                + " without --fresh" * arguments.fresh
+                + " goes on",
                 file=sys.stderr,
             )
             raise

@@ -38,7 +38,7 @@ REVIEWS = ("imdb", "sst2")  # data sets whose models can be asked about short re
 def describe_origin(config: TrainingConfig, data: DataSet, device: str = "cpu") -> dict[str, Any]:
     """By what command, of what data and on what machine a training is."""
     return {
-        "command": format_command(config),
+        "command": f"{format_command(config)} --threads {torch.get_num_threads()}",
         "digest": config.digest(),
         "config": config.as_dict(),
         "data": {"name": data.name, "note": data.note, "sha256": data.sha256},
@@ -68,7 +68,7 @@ def summarize_training(
         download: Likewise.
 
     Returns:
-        What :func:`describe_origin` says; ``epochs``, ``selected_epoch``, ``seconds``;
+        What :func:`describe_origin` says; ``epochs``, ``selected_epoch``, ``shares``, ``seconds``;
         ``validation`` and, if wanted, ``test``, each with accuracies in % (``last``, ``selected``
         and, under the paper's protocol, ``best``) and ``frontier`` (for all block matrices and, on
         test data, the attention matrices: accuracy with each of SHARES of their entries removed);
@@ -87,6 +87,7 @@ def summarize_training(
         **describe_origin(training.config, data, device),
         "epochs": training.epochs,
         "selected_epoch": training.selected_epoch,
+        "shares": list(SHARES),
         "seconds": round(training.seconds, 1),
     }
     for name, (split, size) in parts.items():

@@ -11,7 +11,7 @@ exponents    p (E,), layers (L,); best_test, selected_test, last_test, epochs, t
              validation (E, L, S, R): by epoch, the last one repeated
 weights      p (E,), kind (3,): key, query, value; above, largest, l1_l2, zeros (E, 3), means over
              seeds; underflowed (E,), of all weights; bin_width (), histogram (E, 3, B): sums
-selection    p (E,); score, share, top, right (E, N): means over seeds; untrained (N,); text,
+selection    p (E,); score, share, top, right (E, S, N); untrained (S,): mean score; text,
              position (N,); tokens, weights (E, N, T): seed 0, short ones filled up with "" and 0
 vit          optimizer (2,), epoch (R,); accuracy (2, R) on validation data, test (2,) in the
              end; near_zero, largest (2, 3) and histogram (2, 3, B), bin_width of K, Q and V
@@ -132,7 +132,7 @@ def collect_weights(methods: Sequence[Method], finals: Finals) -> Arrays:
 
 def collect_selection(methods: Sequence[Method], finals: Finals) -> Arrays:
     def take(key: str) -> NDArray[Any]:
-        return _gather(finals, lambda r: r["selection"][key]).mean(axis=1)
+        return _gather(finals, lambda r: r["selection"][key])
 
     untrained = _gather(finals, lambda r: r["selection"]["untrained"])
     reviews = [group[0]["selection"]["reviews"] for group in finals]
@@ -149,7 +149,7 @@ def collect_selection(methods: Sequence[Method], finals: Finals) -> Arrays:
         "share": take("share"),
         "top": take("is_top_word"),
         "right": take("is_right"),
-        "untrained": untrained.mean(axis=(0, 1)),
+        "untrained": untrained.mean(axis=(0, 2)),
         "text": np.array([review["text"] for review in reviews[0]]),
         "position": np.array([review["position"] for review in reviews[0]]),
         "tokens": fill("tokens", ""),

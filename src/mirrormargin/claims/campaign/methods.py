@@ -95,6 +95,7 @@ def _compare_pruning(
         penalties: Strengths of the L1 penalty.
     """
     sparse: dict[str, Any] = {"seeds": seeds, "criterion": "sparse"}
+    sparsest: dict[str, Any] = {"seeds": seeds, "criterion": "sparsest"}
     return (
         tune(config, "MirrorAdam for pruning", mirror, HIGH_RATES, **sparse),
         tune(config, "AdamW", ADAMW, rates, seeds=seeds),
@@ -105,7 +106,7 @@ def _compare_pruning(
             ADAMW,
             HIGH_RATES,
             sparsifiers={f"l1-{x:g}": L1Penalty(x) for x in penalties},
-            **sparse,
+            **sparsest,
         ),
         tune(
             config,
@@ -113,7 +114,7 @@ def _compare_pruning(
             NEAR_ONE,
             (1e-3,),
             sparsifiers={f"l1-{x:g}": L1Penalty(x) for x in penalties if x >= 3e-5},
-            **sparse,
+            **sparsest,
         ),
         # With Adam on theta this is close to MirrorAdam at p = 1 + 1 / alpha: the factor
         # alpha |theta|^(alpha - 1) of the gradient cancels in Adam's direction.

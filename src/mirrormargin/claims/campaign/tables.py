@@ -2,11 +2,14 @@ r"""Which trainings an experiment is made of, and its evidence once their record
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mirrormargin.claims.campaign import collect, methods
 from mirrormargin.claims.campaign.method import Method, Records
@@ -47,6 +50,16 @@ class Table:
             self.published if profile == "paper" and self.published else self.methods + self.extra
         )
 
+    def digest(self) -> str:
+        """Changes with the settings of the required methods: a stored table of others is stale."""
+        parts = sorted(
+            [method.name, method.criterion, list(method.seeds), setting, config.digest()]
+            for method in self.methods
+            if method.name in self.required
+            for setting, config in method.grid.items()
+        )
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
     def make_evidence(self, name: str, records: Records, profile: str = "full") -> Evidence | None:
         """The evidence that records give; None if a required method is not done."""
         is_published = profile == "paper" and self.published
@@ -66,6 +79,7 @@ class Table:
             "versions": used[0]["environment"]["versions"],
         }
         settings = {
+            "digest": self.digest(),
             "configurations": sorted({method.config for method in found + more}),
             "seeds": min(len(group) for group in finals),
         }
@@ -83,6 +97,7 @@ def _collect_long(chosen: Sequence[Method], finals: collect.Finals) -> collect.A
     arrays = collect.collect_exponents(chosen, finals)
     return {
         "long_p": arrays["p"],
+        "long_layers": np.repeat(arrays["layers"][:1], arrays["p"].size),
         "long_selected": arrays["selected_test"][:, 0, 0],
         "long_best": arrays["best_test"][:, 0, 0],
         "long_last": arrays["last_test"][:, 0, 0],

@@ -9,6 +9,7 @@ from mirrormargin.claims.checks import (
     all_at_most,
     mean_near,
     share_at_least,
+    sizes_as_published,
     smaller,
 )
 from mirrormargin.claims.claim import Check, Claim, Finding, Provenance
@@ -27,12 +28,7 @@ VIT = (81.5, 81.0)  # test accuracy in the end, Adam and l1.1
 
 
 def check_size(evidence: Evidence) -> Check:
-    """Whether the models are of the published sizes: numbers of other ones are not comparable."""
-    names = evidence.settings.get("configurations", ["as published"])
-    is_published = all("paper" in name or name == "as published" for name in names)
-    return Check(
-        "models", "number", "as published", ", ".join(names), None, None, holds=is_published
-    )
+    return sizes_as_published(evidence.settings.get("configurations", []))
 
 
 def examine_imdb(evidence: Evidence) -> Finding:
@@ -75,6 +71,11 @@ def examine_epochs(evidence: Evidence) -> Finding:
     learnt = evidence["train"] >= 99.5
     checks = [
         share_at_least("trainings that reached 99.5%", learnt),
+        all_at_most(
+            "epochs at p = 1.1 over those at p = 2, or the other way round",
+            np.exp(abs(np.log(others.mean(axis=-1)[0] / others.mean(axis=-1)[1]))),
+            1.25,
+        ),
         smaller("epochs at p = 3 less those at p = 1.1 and 2", others.max(axis=0), three),
     ]
     for j, q in enumerate(p):
@@ -95,11 +96,18 @@ def examine_epochs(evidence: Evidence) -> Finding:
 def examine_weights(evidence: Evidence) -> Finding:
     p, above, largest = evidence["p"].tolist(), evidence["above"], evidence["largest"]
     one, two = p.index(1.1), p.index(2.0)
+    size = check_size(evidence)
+    numbers = [
+        mean_near(f"entries above 0.06, p = {p[j]:g}, {kind}", value, published, 0.05 * published)
+        for j, row in zip((one, two), ABOVE, strict=True)
+        for kind, value, published in zip("KQV", above[j], row, strict=True)
+    ]
     return Finding(
         [
             all_at_least("large entries of l2 less those of l1.1", above[two] - above[one], 1),
             all_at_least("largest entry of l1.1 less that of l2", largest[one] - largest[two], 0.0),
-            check_size(evidence),
+            *(numbers if size.holds else ()),
+            size,
         ],
         " / ".join(f"{value:g}" for value in above[one])
         + " against "
@@ -108,8 +116,9 @@ def examine_weights(evidence: Evidence) -> Finding:
 
 
 def examine_selection(evidence: Evidence) -> Finding:
-    p, score = evidence["p"].tolist(), evidence["score"]
+    p, score = evidence["p"].tolist(), evidence["score"].mean(axis=-1)  # of all reviews, by seed
     one, two = score[p.index(1.1)], score[p.index(2.0)]
+    untrained = evidence["untrained"].mean()
     return Finding(
         [
             smaller("attention on the sentiment word, l1.1 less l2", two, one),
@@ -117,7 +126,7 @@ def examine_selection(evidence: Evidence) -> Finding:
             mean_near("attention on the sentiment word, l2", two, SELECTION[1], 0.05),
             check_size(evidence),
         ],
-        f"{one.mean():.3f} against {two.mean():.3f}",
+        f"{one.mean():.3f} against {two.mean():.3f}; untrained {untrained:.3f}",
     )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mirrormargin.claims.checks import smaller
+from mirrormargin.claims.checks import share_at_least, sizes_as_published, smaller
 from mirrormargin.claims.claim import Claim, Finding, Provenance
+from mirrormargin.claims.curves import find_first_steps, smooth
 from mirrormargin.claims.evidence import Evidence
 
 __all__ = ["CLAIMS"]
@@ -14,34 +14,33 @@ __all__ = ["CLAIMS"]
 
 def examine_curves(evidence: Evidence) -> Finding:
     names, steps = evidence["optimizer"].tolist(), evidence["step"]
-    plain, normalized = (smooth(evidence["loss"][names.index(name)]) for name in ("SGD", "SNGD"))
-    # A run that never gets there counts as twice the steps that it had.
-    shares = []
-    for theirs, ours in zip(plain, normalized, strict=True):
-        first = [
-            steps[np.argmax(curve <= theirs[-1])] if (curve <= theirs[-1]).any() else 2 * steps[-1]
-            for curve in (ours, theirs)
-        ]
-        shares.append(first[0] / first[1])
-    share = np.array(shares)
+    plain, normalized = (evidence["loss"][names.index(name)] for name in ("SGD", "SNGD"))
+    share = find_first_steps(steps, normalized, plain) / find_first_steps(steps, plain, plain)
+    is_reached = np.isfinite(share)
+    configurations = evidence.settings.get("configurations", [])
     return Finding(
         [
-            smaller("last training loss of SGD less that of SNGD", normalized[:, -1], plain[:, -1]),
-            smaller("steps of SGD less those of SNGD to the same loss", share, np.ones_like(share)),
+            smaller(
+                "last training loss of SGD less that of SNGD",
+                smooth(normalized)[:, -1],
+                smooth(plain)[:, -1],
+            ),
+            share_at_least("trainings in which SNGD reaches SGD's last loss", is_reached),
+            # One that never gets there took more steps than there were.
+            smaller(
+                "steps of SNGD over those of SGD to the same loss, below 1",
+                np.where(is_reached, share, 2.0),
+                np.ones_like(share),
+            ),
+            sizes_as_published(configurations),
         ],
-        f"SNGD reaches SGD's last loss after {np.mean(share):.0%} of the steps",
-        "Losses are averaged over a tenth of the training before they are compared; learning rates"
-        " are those with the best validation accuracy.",
+        f"SNGD reaches SGD's last loss after {np.mean(share):.0%} of the steps"
+        if is_reached.all()
+        else f"SNGD reaches SGD's last loss in {is_reached.sum()} of {share.size} trainings",
+        f"{', '.join(configurations)}; {share.size} seed{'s' * (share.size > 1)}. Losses are"
+        " averaged over a tenth of the training before they are compared; learning rates are those"
+        " with the best validation accuracy.",
     )
-
-
-def smooth(loss: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Each value with those before it, a tenth of the course: single rows are noisy."""
-    width = max(1, loss.shape[-1] // 10)
-    total = np.cumsum(np.pad(loss, ((0, 0), (1, 0))), axis=-1)
-    start = np.maximum(np.arange(loss.shape[-1]) + 1 - width, 0)
-    end = np.arange(loss.shape[-1]) + 1
-    return (total[:, end] - total[:, start]) / (end - start)
 
 
 CLAIMS = tuple(

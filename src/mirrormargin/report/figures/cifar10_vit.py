@@ -21,7 +21,7 @@ def build_cifar10_vit(evidence: Evidence) -> Figure | None:
         )
         for k, look in enumerate(looks)
     )
-    panels = (Panel("test accuracy", Axis("epoch"), Axis("accuracy, %"), lines),)
+    panels = (Panel("validation accuracy", Axis("epoch"), Axis("accuracy, %"), lines),)
     has_bins = "histogram" in arrays
     if has_bins:
         panels += draw_histograms(looks, arrays["histogram"], arrays["bin_width"])
@@ -29,6 +29,7 @@ def build_cifar10_vit(evidence: Evidence) -> Figure | None:
         (
             look.name,
             f"{arrays['accuracy'][k, -1]:.2f}",
+            f"{arrays['test'][k]:.2f}",
             join_kinds(arrays["near_zero"][k]),
             join_kinds(arrays["largest"][k], ".2f"),
         )
@@ -37,15 +38,17 @@ def build_cifar10_vit(evidence: Evidence) -> Figure | None:
     return Figure(
         "cifar10-vit",
         "A ViT on CIFAR-10, by mirror descent and by Adam",
-        "Test accuracy by epoch"
+        "Validation accuracy by epoch"
         + (
             ", and the entries of all key, query and value matrices by magnitude"
             if has_bins
             else ""
         )
-        + ". In the table: entries in the first bin of the histogram, and the largest magnitude,"
-        " for key / query / value.",
+        + ". In the table: accuracies after the last epoch, entries in the first bin of the"
+        " histogram, and the largest magnitude, for key / query / value.",
         panels,
         columns=2 if has_bins else 1,
-        table=Table(("optimizer", "last accuracy, %", "entries near zero", "largest entry"), rows),
+        table=Table(
+            ("optimizer", "validation, %", "test, %", "entries near zero", "largest entry"), rows
+        ),
     )

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrormargin.claims.curves import find_first_steps
 from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
 from mirrormargin.report.figures.methods import choose_looks
-from mirrormargin.report.figures.spread import describe_mean, find_mean
+from mirrormargin.report.figures.spread import describe_mean, describe_seeds, find_mean
 from mirrormargin.report.sources import Evidence
 
-__all__ = ["build_curves", "find_first_steps"]
+__all__ = ["build_curves"]
 
-Array = NDArray[np.float64]
 DATA = {
     "mnist": "a ViT trained on MNIST",
     "cifar10": "a ViT trained on CIFAR-10",
@@ -48,11 +48,11 @@ def build_curves(name: str, evidence: Evidence) -> Figure | None:
     return Figure(
         name,
         f"Training loss of {DATA[name]}",
-        f"Training loss by step, mean over {loss.shape[1]} seeds with 95% interval, each optimizer"
-        f" at the learning rate that validation data chose. Steps until {REFERENCE}'s last loss:"
-        " the first recorded step at which a training's loss is at most the last one of"
-        f" {REFERENCE} with the same seed. Test accuracy in %, of the epoch selected on validation"
-        " data.",
+        f"Training loss by step, {describe_seeds(loss.shape[1])}, each optimizer at the learning"
+        f" rate that validation data chose. Steps until {REFERENCE}'s last loss: the first recorded"
+        " step at which a training's loss, averaged over a tenth of the course, is at most the last"
+        f" one of {REFERENCE} with the same seed. Test accuracy in %, of the epoch selected on"
+        " validation data.",
         (Panel("training loss", Axis("step"), Axis("loss", "log"), lines),),
         columns=1,
         table=Table(
@@ -68,19 +68,12 @@ def build_curves(name: str, evidence: Evidence) -> Figure | None:
     )
 
 
-def find_first_steps(steps: NDArray[np.int64], loss: Array, target: Array) -> Array:
-    """The first step at which each loss (S, R) is at most its target (S,); nan if it never is."""
-    reached = loss <= target[:, None]
-    first = steps[reached.argmax(axis=1)].astype(np.float64)
-    return np.where(reached.any(axis=1), first, np.nan)
-
-
 def _describe_steps(arrays: dict[str, NDArray[Any]], k: int) -> str:
     names = arrays["optimizer"].tolist()
     if REFERENCE not in names:
         return "–"
-    target = arrays["loss"][names.index(REFERENCE), :, -1]
-    first = find_first_steps(arrays["step"], arrays["loss"][k], target)
+    reference = arrays["loss"][names.index(REFERENCE)]
+    first = find_first_steps(arrays["step"], arrays["loss"][k], reference)
     known = np.isfinite(first)
     if known.all():
         return describe_mean(first, ",.0f")

@@ -12,7 +12,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Spread", "describe_mean", "find_mean", "find_median", "find_share", "name_exponent"]
+__all__ = [
+    "Spread",
+    "describe_mean",
+    "describe_seeds",
+    "find_mean",
+    "find_median",
+    "find_share",
+    "name_exponent",
+]
 
 Array = NDArray[np.float64]
 Z = 1.959963984540054  # of a normal variable, two-sided 95%
@@ -52,6 +60,16 @@ def describe_mean(values: ArrayLike, form: str = ".2f") -> str:
     """
     middle, _, high = find_mean(np.ravel(np.asarray(values, dtype=np.float64)))
     return f"{middle:{form}}" if high is None else f"{middle:{form}} ± {high - middle:{form}}"
+
+
+def describe_seeds(count: int) -> str:
+    """How the values of a figure come from so many seeds.
+
+    Example:
+        >>> describe_seeds(3), describe_seeds(1)
+        ('mean over 3 seeds with 95% interval', 'one seed')
+    """
+    return f"mean over {count} seeds with 95% interval" if count > 1 else "one seed"
 
 
 def find_median(values: ArrayLike, low: float = 0.0, high: float = 1.0) -> Spread:

@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
-from mirrormargin.report.figures.spread import Spread, describe_mean, find_mean, name_exponent
+from mirrormargin.report.figures.spread import (
+    Spread,
+    describe_mean,
+    describe_seeds,
+    find_mean,
+    name_exponent,
+)
 from mirrormargin.report.highlights import HighlightedText, HighlightedTexts
 from mirrormargin.report.sources import Evidence
 
@@ -49,8 +55,8 @@ def build_token_selection(evidence: Evidence) -> Figure | None:
     rows = tuple(
         (
             f"{p:g}",
-            describe_mean(score[j], ".3f"),
-            describe_mean(arrays["share"][j], ".3f"),
+            describe_mean(score[j].mean(axis=-1), ".3f"),
+            describe_mean(arrays["share"][j].mean(axis=-1), ".3f"),
             f"{arrays['top'][j].mean():.0%}",
             f"{arrays['right'][j].mean():.0%}",
         )
@@ -61,9 +67,10 @@ def build_token_selection(evidence: Evidence) -> Figure | None:
     return Figure(
         "token-selection",
         "Attention on the word that decides a review",
-        f"Attention of [CLS] in the last block on the sentiment word of {score.shape[1]} short"
-        " reviews, scaled so that the least of a review is 0 and the largest 1; means over reviews"
-        " with 95% intervals. The dashed line is that of models before training."
+        f"Attention of [CLS] in the last block on the sentiment word of {score.shape[-1]} short"
+        " reviews, scaled so that the least of a review is 0 and the largest 1; mean over"
+        f" reviews, {describe_seeds(score.shape[1])}. The dashed line is that of models before"
+        " training."
         + (
             " In the texts the background is that attention and the sentiment word is underlined;"
             " ✓ and ✗ are reviews that all or no trainings classify rightly, a number is their"
@@ -92,8 +99,8 @@ def build_token_selection(evidence: Evidence) -> Figure | None:
 
 
 def _find_share(values: NDArray[np.float64]) -> Spread:
-    """Means of (E, N) over the reviews; no share is below 0 or above 1."""
-    middle, low, high = find_mean(values.T)
+    """Means of (E, S, N) over reviews and seeds; no share is below 0 or above 1."""
+    middle, low, high = find_mean(values.mean(axis=-1).T)
     if low is None or high is None:
         return Spread(middle, None, None)
     return Spread(middle, np.maximum(low, 0.0), np.minimum(high, 1.0))
@@ -108,7 +115,7 @@ def _write_texts(arrays: Arrays, names: tuple[str, ...]) -> HighlightedTexts:
                 tokens[j, i],
                 weights[j, i],
                 None if marked is None else int(marked[i]),
-                None if right is None else float(right[j, i]),
+                None if right is None else float(right[j, :, i].mean()),
             )
             for j in range(len(names))
         )
