@@ -10,9 +10,11 @@ from pathlib import Path
 
 from mirrormargin.errors import ReportError
 
-__all__ = ["CLAIMS", "EVIDENCE", "MAX_DEPTH", "RUN", "find_folders", "name_folders"]
+__all__ = ["CLAIMS", "EVIDENCE", "MAX_DEPTH", "RUN", "SUMMARY", "find_folders", "name_folders"]
 
 CLAIMS, RUN = "claims.json", "run.json"
+SUMMARY = "summary.json"  # of a model that was trained on real data
+FILES = (CLAIMS, RUN, SUMMARY)
 EVIDENCE = "evidence"
 MAX_DEPTH = 4  # levels below the folder that was given
 
@@ -27,7 +29,7 @@ def find_folders(path: Path) -> list[Place]:
     Raises:
         ReportError: If there is none.
     """
-    if path.name in (CLAIMS, RUN) and path.is_file():
+    if path.name in FILES and path.is_file():
         return [(path.parent, 0)]
     if not path.is_dir():
         raise ReportError(
@@ -36,7 +38,7 @@ def find_folders(path: Path) -> list[Place]:
     found = list(_walk(path, 0))
     if not found:
         raise ReportError(
-            f"{path} holds nothing to report on: there is no {CLAIMS} and no {RUN} in it or up to"
+            f"{path} holds nothing to report on: there is no {', '.join(FILES)} in it or up to"
             f" {MAX_DEPTH} levels below; write one with mirrormargin reproduce, train, flow or path"
             " --out"
         )
@@ -47,7 +49,7 @@ def _walk(folder: Path, depth: int) -> Iterator[Place]:
     try:
         inside = sorted(folder.iterdir())
         below = [one for one in inside if one.is_dir() and not one.name.startswith(".")]
-        files = {one.name for one in inside if one.name in (CLAIMS, RUN) and one.is_file()}
+        files = {one.name for one in inside if one.name in FILES and one.is_file()}
     except OSError as error:
         raise ReportError(f"{folder} cannot be read: {error.strerror}") from error
     if files:

@@ -2,6 +2,7 @@
 
 DIR/claims.json                        verdicts, each with the folder of its evidence
 DIR/run.json                           one run: a training, a flow, a path, or evidence
+DIR/summary.json                       a model trained on real data
 DIR/**/run.json, DIR/**/claims.json    several, up to four levels down, in the order of their names
 """
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import ReportError, RunError
-from mirrormargin.report.folders import CLAIMS, EVIDENCE, RUN, find_folders, name_folders
+from mirrormargin.report.folders import CLAIMS, EVIDENCE, RUN, SUMMARY, find_folders, name_folders
 from mirrormargin.runs import read_run
 
 __all__ = ["KINDS", "ClaimsFolder", "Evidence", "RunFolder", "Sources", "read_sources"]
@@ -26,6 +27,7 @@ CLAIMS_FORMAT = 1
 TRAINING, FLOW = "attention training", "mirror flow"
 PATH, JOINT_PATH = "regularization path", "joint regularization path"
 KINDS = (TRAINING, FLOW, PATH, JOINT_PATH, EVIDENCE)
+MODEL = "model training"
 
 Arrays = dict[str, NDArray[Any]]
 Evidence = dict[str, tuple[dict[str, Any], Arrays]]  # by experiment
@@ -104,6 +106,8 @@ def read_sources(paths: Sequence[Path]) -> Sources:
             claims.append(_read_claims(name, folder))
         if (folder / RUN).is_file():
             runs.append(_read_any_run(name, folder))
+        if (folder / SUMMARY).is_file():
+            runs.append(_read_summary(name, folder))
     return Sources(tuple(claims), tuple(runs))
 
 
@@ -154,6 +158,21 @@ def _read_any_run(name: str, folder: Path) -> RunFolder:
         )
     document, arrays = _read(folder, kind)
     return RunFolder(name, folder, kind, document, arrays)
+
+
+def _read_summary(name: str, folder: Path) -> RunFolder:
+    file = folder / SUMMARY
+    try:
+        document = json.loads(file.read_bytes())
+        for key in ("command", "config", "epochs", "shares", "validation", "weights"):
+            document[key]
+    except OSError as error:
+        raise ReportError(f"{file} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ReportError(
+            f"{file} is damaged ({error!r}): remove it, mirrormargin train writes it again"
+        ) from error
+    return RunFolder(name, folder, MODEL, document, {})
 
 
 def _read(folder: Path, kind: str) -> tuple[dict[str, Any], Arrays]:

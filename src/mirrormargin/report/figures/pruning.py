@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
-from mirrormargin.report.figures.methods import choose_looks
+from mirrormargin.report.figures.methods import Look, choose_looks
 from mirrormargin.report.figures.spread import Spread, describe_mean, describe_seeds, find_mean
 from mirrormargin.report.sources import Evidence
 
-__all__ = ["build_pruning", "draw_pruning", "tabulate_pruning"]
+__all__ = ["build_pruning", "draw_pruning", "draw_shares", "tabulate_pruning"]
 
 Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
@@ -47,11 +48,18 @@ def build_pruning(name: str, evidence: Evidence) -> Figure | None:
 
 
 def draw_pruning(arrays: Arrays) -> tuple[Panel, ...]:
-    """One panel for all block matrices, one for attention; to the right more is removed."""
-    left = 100 * (1 - arrays["share"])
+    """One panel for all block matrices, one for attention."""
+    accuracy = {title: arrays[key] for key, title in GROUPS.items()}
+    return draw_shares(choose_looks(arrays["optimizer"]), arrays["share"], accuracy)
+
+
+def draw_shares(
+    looks: Sequence[Look], share: Array, accuracy: Mapping[str, Array]
+) -> tuple[Panel, ...]:
+    """A panel for each title, from accuracies (methods, seeds, shares); right is less weights."""
+    left = 100 * (1 - share)
     low, high = 0.999 * left.min(), 1.001 * left.max()
     marks = tuple(mark for mark in MARKS if low <= mark <= high)
-    looks = choose_looks(arrays["optimizer"])
     return tuple(
         Panel(
             title,
@@ -61,14 +69,14 @@ def draw_pruning(arrays: Arrays) -> tuple[Panel, ...]:
                 Series(
                     look.name,
                     left,
-                    *_find_bounded_mean(arrays[key][k]),
+                    *_find_bounded_mean(values[k]),
                     style=look.style,
                     group=look.group,
                 )
                 for k, look in enumerate(looks)
             ),
         )
-        for key, title in GROUPS.items()
+        for title, values in accuracy.items()
     )
 
 
