@@ -1,6 +1,7 @@
 """``mirrormargin prune``: what is written is the library's pruned model."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -49,6 +50,18 @@ def test_the_file_is_the_pruned_model(run, tmp_path, format, weights, matrices, 
     assert report["zeros"] == zeros
     assert report["bytes_written"] == out.stat().st_size
     assert report["bytes"]["dense" if format == "safetensors" else "sparse"] == out.stat().st_size
+
+
+def test_data_that_has_changed_is_not_evaluated_on_and_nothing_is_written(run, tmp_path, capsys):
+    changed = tmp_path / "changed"
+    shutil.copytree(run, changed)
+    document = json.loads((changed / "data.json").read_text())
+    document["sha256"] = dict.fromkeys(document["sha256"], "0" * 64)
+    (changed / "data.json").write_text(json.dumps(document))
+    out = tmp_path / "pruned.safetensors"
+    assert call(changed, "--share", "0.5", "--evaluate", "--out", out) == 2
+    assert "have changed since this training" in capsys.readouterr().err
+    assert not out.exists()
 
 
 def test_the_training_is_left_alone(run, tmp_path):

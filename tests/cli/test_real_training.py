@@ -131,7 +131,7 @@ def test_the_folder_is_named_by_the_configuration(tmp_path, monkeypatch, capsys)
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [
         f"digits-tiny-{config.digest()[:8]}"
     ]
-    assert capsys.readouterr().out.startswith("  last")
+    assert capsys.readouterr().out.startswith("last epoch")
 
 
 START = "import sys; from mirrormargin.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -252,7 +252,19 @@ def test_own_images_are_trained_on_and_a_change_of_them_is_noticed(tmp_path, cap
         (["digits/tiny", "--optimizer", "Lion"], "argument --optimizer: invalid choice: 'Lion'"),
         (["digits/tiny", "--optimizer", "AdamW", "--p", "3"], "AdamW has no p"),
         (["digits/tiny", "--warmup", "2"], "warmup is a share in [0, 1], got 2.0"),
-        (["digits/tiny", "--data", "nowhere.csv"], "there is no data set 'nowhere.csv'"),
+        (["digits/tiny", "--data", "nowhere.csv"], "the file nowhere.csv does not exist"),
+        (["digits/tiny", "--set", "name=foo"], "name cannot be set"),
+        (["digits/tiny", "--set", "optimizer=3"], "change them one by one, optimizer."),
+        (["digits/tiny", "--set", "sparsifier=L1Penalty"], '{"kind": "L1Penalty", "strength"'),
+        (["digits/tiny", "--set", "optimizer.groups=3"], '[["blocks.*", {"p": 1.1}]]'),
+        (["digits/tiny", "--set", "model.patch=0"], "patch is a whole number, at least 1"),
+        (["digits/tiny", "--set", "model.init_std=-1"], "init_std is a standard deviation"),
+        (["digits/tiny", "--set", "model.dropout=1"], "dropout is a rate of dropout"),
+        (["digits/tiny", "--set", "frontier_size=0"], "frontier_size is a whole number"),
+        (["digits/tiny", "--seed", str(2**70)], "seeds.init is a whole number, 0 to 2^63 - 1"),
+        (["digits/tiny", "--optimizer", "SGD"], "--optimizer SGD needs a learning rate"),
+        (["digits/tiny", "--paper-protocol", "--no-test"], "leave out one"),
+        (["digits/tiny", "--text-column", "review"], "--text-column is for a file of your own"),
         (["digits/tiny", "--out", "other"], "other holds other things than a training"),
         (["digits/tiny", "--out", "file/run"], "cannot be written"),
     ],

@@ -160,10 +160,15 @@ def test_a_damaged_file_is_refused_by_name(data_dir):
         load_data("mnist")
 
 
-@pytest.mark.parametrize("name", ["imbd", "no/such.csv", "no/such/folder"])
+@pytest.mark.parametrize("name", ["imbd", "no/such.json", "no/such/folder"])
 def test_an_unknown_name_is_answered_with_those_there_are(name):
     with pytest.raises(DataError, match=r"there is no data set .* imdb, sst2.*\.jsonl, \.csv"):
         load_data(name)
+
+
+def test_a_file_that_is_not_there_is_named():
+    with pytest.raises(DataError, match=r"the file no/such\.CSV does not exist"):
+        load_data("no/such.CSV")
 
 
 def test_digits_come_without_files():

@@ -53,6 +53,20 @@ def test_columns_are_part_of_what_is_kept(data_dir, tmp_path):
     assert not by_text.train.inputs.equal(by_title.train.inputs)
 
 
+def test_a_row_with_more_fields_than_columns_is_refused(tmp_path):
+    path = tmp_path / "own.CSV"
+    path.write_text("text,label\nfine,good\nfine, really,good\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"line 3: there are more fields than the 2 columns"):
+        read_own_texts(path, "text", "label")
+
+
+def test_equal_texts_with_different_labels_are_counted(tmp_path):
+    path = write_jsonl(tmp_path / "own.jsonl", [*ROWS, {**ROWS[0], "label": "dull"}, ROWS[1]])
+    _, note, _ = read_own_texts(path, "text", "label")
+    assert "Dropped: 2 rows" in note
+    assert "1 of them with another label" in note
+
+
 def test_rows_of_tabs_are_read(tmp_path):
     lines = [f"film {number}\t{number % 2}" for number in range(8)]
     (tmp_path / "own.tsv").write_text("text\tlabel\n" + "\n".join(lines), encoding="utf-8")

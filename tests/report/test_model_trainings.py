@@ -48,5 +48,5 @@ def test_of_one_training_with_test_data_pruning_is_that_on_test_data(trainings: 
 
 def test_a_damaged_summary_is_named(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text("{}")
-    with pytest.raises(ReportError, match="summary.json is damaged"):
+    with pytest.raises(ReportError, match=r"summary\.json is damaged"):
         read_sources([tmp_path])

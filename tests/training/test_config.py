@@ -78,6 +78,8 @@ def list_variants():
         for item in fields(inner):
             old = getattr(inner, item.name)
             new = (("head.*", {"p": 3.0}),) if item.name == "groups" else _change(old)
+            if part == "model" and "dropout" in item.name:
+                new = 0.25
             yield f"{part}.{item.name}", replace(BASE, **{part: replace(inner, **{item.name: new})})
 
 

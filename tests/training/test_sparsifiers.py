@@ -154,6 +154,14 @@ def test_masks_are_taken_back(model, data):
         assert torch.equal(matrix != 0, kept[name])
 
 
+def test_pruned_weights_are_not_called_underflowed(data, tmp_path):
+    mirror = replace(CONFIG.optimizer, name="MirrorAdam", p=1.1, lr=1e-3)
+    config = replace(CONFIG, optimizer=mirror, sparsifier=GradualPruning(0.9))
+    training = train_model(config, data, tmp_path)
+    entries = sum(m.numel() for m in select_matrices(training.final, "blocks").values())
+    assert 0 <= training.underflowed < 0.5 * entries
+
+
 def test_trained_and_pruned_model_has_the_share_of_zeros(data, tmp_path):
     config = replace(
         CONFIG,

@@ -284,3 +284,5 @@ def _print_list(methods: Sequence[Method], folder: Path) -> None:
             [f"{done}/{needed}", str(len(method.grid)), setting, test, method.folder + shared]
         )
     print_table(["records", "settings", "chosen", "test %", "method"], rows)
+    if not folder.is_dir():
+        print(f"there is no folder {folder}: a checkout has one, --records names another")

@@ -12,6 +12,7 @@ from mirrormargin.errors import RunError, TrainingError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from mirrormargin.data import DataSet
     from mirrormargin.training.config import TrainingConfig
 
 __all__ = ["add_parser", "run"]
@@ -116,9 +117,10 @@ def run(arguments: argparse.Namespace) -> int:
     original = {name: tensor.clone() for name, tensor in state.items()}
     report["zeros"] = prune(state, arguments.share, arguments.matrices, arguments.ranking)
     report["bytes"] = measure_file_sizes(state)._asdict()
+    data = _load_data(arguments, config) if arguments.evaluate else None
     report["bytes_written"] = save_pruned(state, out, arguments.format)
-    if arguments.evaluate:
-        report["accuracy"] = _evaluate(arguments, config, original, out)
+    if data is not None:
+        report["accuracy"] = _evaluate(config, data, original, out)
     _print(report, arguments)
     return 0
 
@@ -153,17 +155,29 @@ def _find_place(arguments: argparse.Namespace) -> Path:
     return out
 
 
-def _evaluate(
-    arguments: argparse.Namespace, config: TrainingConfig, original: dict[str, Tensor], out: Path
-) -> dict[str, float]:
-    """Accuracy on validation data before, and of the file that was written."""
+def _load_data(arguments: argparse.Namespace, config: TrainingConfig) -> DataSet:
+    """What the model was trained on."""
     from mirrormargin.cli.real_training import read_document
-    from mirrormargin.training.building import build_model, load_training_data
-    from mirrormargin.training.evaluation import evaluate
-    from mirrormargin.training.pruning import load_pruned
+    from mirrormargin.training.building import load_training_data
 
     document = read_document(arguments.folder / "data.json") or {}
     data = load_training_data(config, data_dir=arguments.data_dir, **document.get("columns", {}))
+    if document.get("sha256", data.sha256) != data.sha256:
+        raise TrainingError(
+            f"the files of {data.name} have changed since this training: what it is evaluated on"
+            " may be what it has learnt; bring them back, or leave out --evaluate"
+        )
+    return data
+
+
+def _evaluate(
+    config: TrainingConfig, data: DataSet, original: dict[str, Tensor], out: Path
+) -> dict[str, float]:
+    """Accuracy on validation data before, and of the file that was written."""
+    from mirrormargin.training.building import build_model
+    from mirrormargin.training.evaluation import evaluate
+    from mirrormargin.training.pruning import load_pruned
+
     model = build_model(config, data)
     accuracy = {}
     for name, state in (("before", original), ("after", load_pruned(out))):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["CONFIGURATION_LIST", "add_real_options", "check_kind", "is_real", "read_config"]
 
 MIRROR = ("MirrorDescent", "MirrorAdam", "Polyak")  # those that have a p
+ADAPTIVE = ("MirrorAdam", "Adam", "AdamW")  # those that have the same learning rates
 # Option -> setting.
 SETTINGS = {
     "optimizer": "optimizer.name",
@@ -131,10 +132,13 @@ def add_real_options(parser: argparse.ArgumentParser) -> None:
         "--set",
         action="append",
         metavar="NAME=VALUE",
-        help="any setting, such as optimizer.scale=0.1 or sparsifier=null; may be repeated",
+        help="any setting, such as optimizer.scale=0.1, model.dropout=0 or"
+        """ sparsifier={"kind": "L1Penalty", "strength": 3e-5}; may be repeated""",
     )
     group.add_argument("--optimizer", choices=OPTIMIZERS, help="instead of the configuration's")
-    group.add_argument("--momentum", type=read_number, metavar="M", help="of MirrorDescent and SGD")
+    group.add_argument(
+        "--momentum", type=read_number, metavar="M", help="of MirrorDescent, SGD and SNGD"
+    )
     group.add_argument(
         "--weight-decay",
         type=read_number,
@@ -205,6 +209,13 @@ def read_config(arguments: argparse.Namespace) -> TrainingConfig:
     config = find_configuration(arguments.problem)
     changes = _read_short(arguments)
     if "optimizer.name" in changes and changes["optimizer.name"] != config.optimizer.name:
+        is_alike = {arguments.optimizer, config.optimizer.name} <= set(ADAPTIVE)
+        given = [text.partition("=")[0] for text in arguments.set or ()]
+        if not is_alike and arguments.lr is None and "optimizer.lr" not in given:
+            raise TrainingError(
+                f"--optimizer {arguments.optimizer} needs a learning rate: add --lr, for that of"
+                f" {config.name}, {config.optimizer.lr:g}, is for {config.optimizer.name}"
+            )
         # Options of the configuration's own optimizer mean nothing to another one.
         config = apply_overrides(
             config,

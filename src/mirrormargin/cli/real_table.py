@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["describe_epoch", "describe_settings", "print_summary"]
 
+FEW_STEPS = 30
 GROUPS = {
     "key": "keys",
     "query": "queries",
@@ -25,20 +26,24 @@ GROUPS = {
 def describe_settings(config: TrainingConfig, data: DataSet, folder: Path) -> str:
     """Some lines, without what is as always."""
     model = _list_options(vars(config.model))
+    batch = min(config.batch_size, len(data.train))
+    steps = len(data.train) // batch
     optimizer = {key: value for key, value in vars(config.optimizer).items() if key != "name"}
     rows = {
         "data": f"{data.name}: {len(data.train):,} to learn from, {len(data.validation):,} to"
         f" choose by, {len(data.test):,} to test, {len(data.classes)} classes",
         "model": f"{type(config.model).__name__} {model}",
         "optimizer": f"{config.optimizer.name} {_list_options(optimizer)}",
-        "training": f"epochs {config.epochs}, batches of {config.batch_size}, {config.schedule}"
-        f" rate, warmup {config.warmup:g}",
+        "training": f"epochs {config.epochs} of {steps:,} steps, batches of {batch},"
+        f" {config.schedule} rate, warmup {config.warmup:g}",
         "seeds": _list_options(vars(config.seeds), keep_all=True),
         "folder": str(folder),
     }
     if config.sparsifier is not None:
         options = _list_options(vars(config.sparsifier))
         rows["sparsifier"] = f"{type(config.sparsifier).__name__} {options}"
+    if config.epochs * steps < FEW_STEPS:
+        rows["warning"] = f"only {config.epochs * steps} steps in all: try a smaller --batch-size"
     return "\n".join([config.name, *(f"  {key:<10} {value}" for key, value in rows.items())])
 
 
@@ -71,9 +76,16 @@ def print_summary(summary: dict[str, Any]) -> None:
     for name in parts:
         accuracy = summary[name]
         cells = [f"{accuracy['last']:.2f}%", f"{accuracy['selected']:.2f}%"]
-        best = f"; best epoch {accuracy['best']:.2f}%" if "best" in accuracy else ""
-        rows.append([*cells, f"{name}{best}"])
-    print_table(["last", f"epoch {summary['selected_epoch']}", "accuracy"], rows)
+        rows.append([*cells, name])
+    best = f"epoch {summary['selected_epoch']}, best on validation"
+    print_table(["last epoch", best, "accuracy"], rows)
+    if "best" in summary.get("test", {}):
+        size = summary["config"]["protocol_size"]
+        where = "test data" if size is None else f"the first {size:,} test examples"
+        print(
+            f"best epoch chosen on {where}, as the paper does: {summary['test']['best']:.2f}%, not"
+            " to be compared with the others"
+        )
     print()
     _print_weights(summary["weights"])
     print()

@@ -29,16 +29,20 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "read_document", "train_real"]
 
-COLUMNS = ("text_column", "label_column")
+COLUMNS = {"text_column": "text", "label_column": "label"}  # and their defaults
 CHECKPOINT_EVERY = 30.0
 
 
 def train_real(arguments: argparse.Namespace) -> int:
     """Train, or go on, or look at what is done; then print what came out."""
     config = read_config(arguments)
+    if config.paper_protocol and arguments.no_test:
+        raise TrainingError(
+            "--paper-protocol looks at test data after every epoch, --no-test never: leave out one"
+        )
     name = f"{config.name.replace('/', '-')}-{config.digest()[:8]}"
     folder: Path = arguments.out or Path("runs") / name
-    columns = {key: value for key in COLUMNS if (value := getattr(arguments, key)) is not None}
+    columns = _read_columns(arguments, config)
     summary = _find_summary(folder, config, columns, with_test=not arguments.no_test)
     if summary is None:
         summary = _train(arguments, config, folder, columns)
@@ -49,9 +53,21 @@ def train_real(arguments: argparse.Namespace) -> int:
         return 0
     print_summary(summary)
     if not arguments.quiet:
-        print(f"\nwrote {folder}; to remove most of its weights:")
+        print(f"\n{folder} has the weights; to remove most of them:")
         print(f"  mirrormargin prune {shlex.quote(str(folder))} --share 0.95")
     return 0
+
+
+def _read_columns(arguments: argparse.Namespace, config: TrainingConfig) -> dict[str, str]:
+    """Columns of your own file that have other names than usual."""
+    given = {key: getattr(arguments, key) for key in COLUMNS}
+    columns = {key: x for key, x in given.items() if x is not None and x != COLUMNS[key]}
+    if columns and not Path(config.data.name).is_file():
+        raise TrainingError(
+            f"--{next(iter(columns)).replace('_', '-')} is for a file of your own, but the data is"
+            f" {config.data.name}: leave it out, or give --data"
+        )
+    return columns
 
 
 def read_document(path: Path) -> dict[str, Any] | None:
@@ -140,7 +156,7 @@ def _train(
             )
             watch.print_epochs(training.epochs)
             progress.update(progress.total, "evaluating")
-            return _summarize(training, data, folder, arguments, device)
+            return _summarize(training, data, folder, arguments, device, columns)
     except KeyboardInterrupt:
         _explain_interrupt(folder, arguments.out is None)
         raise
@@ -229,7 +245,12 @@ class _Watch:
 
 
 def _summarize(
-    training: Training, data: DataSet, folder: Path, arguments: argparse.Namespace, device: str
+    training: Training,
+    data: DataSet,
+    folder: Path,
+    arguments: argparse.Namespace,
+    device: str,
+    columns: dict[str, str],
 ) -> dict[str, Any]:
     from mirrormargin.runs import write_atomically
     from mirrormargin.training.summary import summarize_training
@@ -242,6 +263,8 @@ def _summarize(
         data_dir=arguments.data_dir,
         download=arguments.download,
     )
+    for key, value in columns.items():
+        summary["command"] += f" --{key.replace('_', '-')} {shlex.quote(value)}"
     text = json.dumps(summary, allow_nan=False) + "\n"
     write_atomically(folder / "summary.json", lambda file: file.write(text.encode()))
     return summary

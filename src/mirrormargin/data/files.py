@@ -61,7 +61,7 @@ def _find(
         for source in layouts[0]
         if not any((folder / source.name).is_file() for folder in folders)
     )
-    remedy = f"say where it is with data_dir or the variable {VARIABLE}"
+    remedy = f"say where it is with data_dir (--data-dir) or the variable {VARIABLE}"
     if name in RECIPES:
         remedy += ", or fetch it with download=True (on the command line: --download)"
     what = "text needs the vocabulary" if name == "vocabulary" else f"{name} needs"

@@ -73,7 +73,7 @@ def load_data(
             options,
             progress=progress,
         )
-    if path.suffix in SUFFIXES and path.is_file():
+    if path.suffix.lower() in SUFFIXES and path.is_file():
         parts, note, classes = read_own_texts(path, text_column, label_column)
         return load_text(
             str(name),
@@ -85,13 +85,18 @@ def load_data(
             key={"text_column": text_column, "label_column": label_column},
             progress=progress,
         )
+    if path.suffix.lower() in SUFFIXES and not path.exists():
+        raise DataError(f"the file {name} does not exist")
     if str(name) not in DATA_SETS and not path.is_dir():
         raise DataError(
             f"there is no data set {str(name)!r}: there are {', '.join(DATA_SETS)}, and paths of"
             f" files of texts ({', '.join(SUFFIXES)}) and of folders of images by class"
         )
     if options != TextOptions(None, "head", None, num_train):
-        raise DataError(f"length, keep and vocab_size are for texts, and {name} is of images")
+        raise DataError(
+            f"length, keep and vocab_size are for texts, and {name} is of images: choose a"
+            " configuration of a model for images, or leave them out"
+        )
     if str(name) in IMAGE_SETS:
         image_set = IMAGE_SETS[str(name)]
         files = find_data(str(name), data_dir, download, progress)

@@ -31,9 +31,9 @@ def read_own_texts(
     Raises:
         DataError: If a row lacks a column or its text, or there are too few rows or classes.
     """
-    rows = number_rows(path) if path.suffix == ".jsonl" else _number_table(path)
+    rows = number_rows(path) if path.suffix.lower() == ".jsonl" else _number_table(path)
     chosen: dict[str, tuple[str, str]] = {}  # what is there twice counts once
-    num_rows = 0
+    num_rows = num_conflicts = 0
     for line, row in rows:
         num_rows += 1
         text = _get(row, text_column, path, line)
@@ -45,7 +45,8 @@ def read_own_texts(
                 f"{path}, line {line}: {label_column!r} is {label!r}; give the name or number of a"
                 " class"
             )
-        chosen.setdefault(normalize(text), (text, str(label).strip()))
+        row = (text, str(label).strip())
+        num_conflicts += chosen.setdefault(normalize(text), row)[1] != row[1]
     texts, labels = ([pair[side] for pair in chosen.values()] for side in (0, 1))
     classes, places = split_classes(labels, list(chosen), path)
     parts = {
@@ -56,7 +57,7 @@ def read_own_texts(
         f"{path.name}: {len(texts):,} texts of {len(classes)} classes. About a tenth of each class"
         " is test, a tenth validation, chosen by a hash of the text. Dropped:"
         f" {num_rows - len(texts)} rows whose text was there before, up to capital letters and"
-        " blanks."
+        f" blanks, {num_conflicts} of them with another label."
     )
     return parts, note, classes
 
@@ -66,14 +67,14 @@ def _get(row: dict[str, Any], column: str, path: Path, line: int) -> Any:
         there = ", ".join(repr(name) for name in row if name is not None) or "nothing"
         raise DataError(
             f"{path}, line {line}: there is no {column!r}, only {there}; name the columns with"
-            " text_column and label_column"
+            " text_column and label_column (--text-column, --label-column)"
         )
     return row[column]
 
 
 def _number_table(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of a table with the numbers of their (last) lines."""
-    delimiter = "\t" if path.suffix == ".tsv" else ","
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     line = 1
     try:
         # Tables from spreadsheets begin with a mark that says they are UTF-8.
@@ -81,6 +82,12 @@ def _number_table(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             reader = csv.DictReader(file, delimiter=delimiter, strict=True)
             for row in reader:
                 line = reader.line_num
+                if None in row:
+                    raise DataError(
+                        f"{path}, line {line}: there are more fields than the"
+                        f" {len(reader.fieldnames or ())} columns: put quotes around texts with"
+                        f" {delimiter!r} in them"
+                    )
                 yield line, row
     except csv.Error as error:
         raise DataError(f"{path}, after line {line}: {error}") from error

@@ -34,17 +34,28 @@ OPTIMIZERS = ("MirrorDescent", "MirrorAdam", "SGD", "SNGD", "Polyak", "Adam", "A
 
 
 class _Settings:
-    """Numbers are floats where floats are meant: equal settings then have equal digests."""
+    """Numbers are floats where floats are meant: equal settings then have equal digests.
+
+    Whole numbers are sizes, at least 1, and rates of dropout are in [0, 1).
+    """
 
     def __post_init__(self) -> None:
         for item in fields(self):  # pyright: ignore[reportArgumentType]
-            value = getattr(self, item.name)
-            if "float" in str(item.type) and type(value) is int:
-                object.__setattr__(self, item.name, float(value))
+            name, value, kind = item.name, getattr(self, item.name), str(item.type)
+            if "float" in kind and type(value) is int:
+                object.__setattr__(self, name, float(value))
+            if value is None:
+                continue
+            if "int" in kind.replace(" ", "").split("|") and not (type(value) is int and value > 0):
+                raise TrainingError(f"{name} is a whole number, at least 1, got {value!r}")
+            if "dropout" in name and not (isinstance(value, float | int) and 0 <= value < 1):
+                raise TrainingError(f"{name} is a rate of dropout, in [0, 1), got {value!r}")
+            if name == "init_std" and not (isinstance(value, float | int) and value > 0):
+                raise TrainingError(f"init_std is a standard deviation, above 0, got {value!r}")
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class DataConfig(_Settings):
     """Arguments of :func:`mirrormargin.data.load_data`."""
 
     name: str
@@ -164,6 +175,11 @@ class Seeds:
     order: int = 0
     dropout: int = 0
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if type(value) is not int or not 0 <= value < 2**63:
+                raise TrainingError(f"seeds.{name} is a whole number, 0 to 2^63 - 1, got {value!r}")
+
 
 @dataclass(frozen=True)
 class TrainingConfig(_Settings):
@@ -224,10 +240,6 @@ class TrainingConfig(_Settings):
                 raise TrainingError(
                     f"{name} is one of {', '.join(allowed)}, got {getattr(self, name)!r}"
                 )
-        for name in ("epochs", "batch_size"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise TrainingError(f"{name} is a whole number, at least 1, got {value!r}")
         for name, value in (("warmup", self.warmup), ("stop_accuracy", self.stop_accuracy)):
             if value is not None and not (isinstance(value, float) and 0 <= value <= 1):
                 raise TrainingError(f"{name} is a share in [0, 1], got {value!r}")

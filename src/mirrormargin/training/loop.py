@@ -115,7 +115,8 @@ def train_model(
         checkpoint_every: Seconds between two checkpoints. One is written after every epoch too.
         tensorboard: Write the metrics as TensorBoard events as well.
         on_step: Called after every step with its number, the number of all steps and what is
-            known: ``epoch``, ``train_loss``, ``validation_accuracy``.
+            known: ``epoch``, ``train_loss`` and ``train_accuracy`` of it so far, and the best
+            ``validation_accuracy`` so far, None in the first epoch.
 
     Raises:
         TrainingError: If the folder holds another training, or one that is damaged.
@@ -339,5 +340,15 @@ class _Run:
             final,
             self.selected,
             position.seconds,
-            sum(count_underflowed(self.optimizer, dict(self.model.named_parameters())).values()),
+            self._count_underflowed(),
         )
+
+    def _count_underflowed(self) -> int:
+        """Weights that vanished in the number format, without those that were pruned."""
+        weights = dict(self.model.named_parameters())
+        counts = count_underflowed(self.optimizer, weights)
+        for name, mask in self.sparsifier.tensors().items():
+            if name in counts:
+                dual = self.optimizer.state[weights[name]]["dual"]
+                counts[name] -= int(((dual != 0) & ~mask.to(dual.device)).sum())
+        return sum(counts.values())

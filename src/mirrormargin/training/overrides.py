@@ -12,8 +12,13 @@ from dataclasses import is_dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
 from mirrormargin.errors import TrainingError
-from mirrormargin.training.config import TrainingConfig
-from mirrormargin.training.configurations import find_configuration
+from mirrormargin.training.config import (
+    GradualPruning,
+    L1Penalty,
+    Powerpropagation,
+    TrainingConfig,
+)
+from mirrormargin.training.configurations import CONFIGURATIONS, find_configuration
 
 __all__ = ["apply_overrides", "format_command", "list_overrides", "parse_override"]
 
@@ -42,6 +47,7 @@ def apply_overrides(config: TrainingConfig, changes: Mapping[str, Any]) -> Train
     """
     document = config.as_dict()
     for name, value in changes.items():
+        _check_part(name, value)
         *path, last = name.split(".")
         place: Any = document
         for key in path:
@@ -54,6 +60,28 @@ def apply_overrides(config: TrainingConfig, changes: Mapping[str, Any]) -> Train
     for name in changes:
         _check_type(changed, name)
     return changed
+
+
+def _check_part(name: str, value: Any) -> None:
+    """Parts are changed setting by setting; only a sparsifier comes and goes as a whole."""
+    if name == "name" or name.endswith(".kind"):
+        raise TrainingError(f"{name} cannot be set: choose another configuration")
+    if name in ("data", "model", "optimizer", "seeds") and not isinstance(value, dict):
+        raise TrainingError(
+            f"{name} has several settings: change them one by one, {name}.<setting>"
+        )
+    if name == "sparsifier" and value is not None:
+        kinds = [kind.__name__ for kind in (L1Penalty, Powerpropagation, GradualPruning)]
+        if not isinstance(value, dict) or value.get("kind") not in kinds:
+            raise TrainingError(
+                f"sparsifier is {value!r}: give null, or one of"
+                ' {"kind": "L1Penalty", "strength": 3e-5}, {"kind": "Powerpropagation",'
+                ' "alpha": 4}, {"kind": "GradualPruning", "share": 0.95}'
+            )
+    if name == "optimizer.groups" and not isinstance(value, list | tuple):
+        raise TrainingError(
+            f"""optimizer.groups is {value!r}: give a list such as [["blocks.*", {{"p": 1.1}}]]"""
+        )
 
 
 def _check_type(config: TrainingConfig, name: str) -> None:
@@ -91,6 +119,8 @@ def list_overrides(config: TrainingConfig) -> dict[str, Any]:
 
 def format_command(config: TrainingConfig) -> str:
     """The command that makes the same training."""
+    if config.name not in CONFIGURATIONS:
+        return "mirrormargin.training.loop.train_model with this configuration"
     changes = (f"{name}={json.dumps(value)}" for name, value in list_overrides(config).items())
     options = "".join(f" --set {shlex.quote(change)}" for change in changes)
     return f"mirrormargin train {config.name}{options}"

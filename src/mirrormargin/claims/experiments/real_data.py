@@ -41,7 +41,9 @@ EXPERIMENTS = (
         needs="an idle machine (make bench times it)",
     ),
     *(
-        Experiment(name=name, title=title, needs="trainings (make campaign)", table=TABLES[name])
+        Experiment(
+            name=name, title=title, needs="trainings (mirrormargin campaign)", table=TABLES[name]
+        )
         for name, title in _TITLES.items()
     ),
 )
