@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mirrormargin.data import load_data
+from mirrormargin.data import Split, load_data
 from mirrormargin.errors import DivergedError, RunError, TrainingError
 from mirrormargin.runs import hold_lock
 from mirrormargin.training.batches import order_epoch
-from mirrormargin.training.building import build_model
+from mirrormargin.training.building import build_model, load_model
 from mirrormargin.training.checkpoint import read_tensors
 from mirrormargin.training.config import (
     DataConfig,
@@ -25,6 +25,7 @@ from mirrormargin.training.config import (
 from mirrormargin.training.evaluation import evaluate
 from mirrormargin.training.loop import train_model
 from mirrormargin.training.metrics import read_metrics
+from mirrormargin.training.pruning import prune, save_pruned
 
 CONFIG = TrainingConfig(
     name="digits/tiny",
@@ -189,6 +190,29 @@ def test_folder_of_another_training_is_refused_and_the_setting_named(data, tmp_p
     with pytest.raises(TrainingError, match=r"different: optimizer\.lr, clip"):
         train_model(other, data, tmp_path)
     assert (tmp_path / "config.json").read_bytes() == before
+
+
+def test_other_data_in_the_same_folder_is_refused(data, tmp_path):
+    train_model(CONFIG, data, tmp_path)
+    fewer = replace(data, train=Split(data.train.inputs[:40], data.train.labels[:40]))
+    others = replace(data, sha256={"digits.csv.gz": "0" * 64})
+    for other in (fewer, others):
+        with pytest.raises(TrainingError, match="holds a training on other data"):
+            train_model(CONFIG, other, tmp_path)
+
+
+def test_a_trained_model_is_loaded_with_the_weights_that_are_asked_for(data, tmp_path):
+    training = train_model(CONFIG, data, tmp_path / "run")
+    for weights, expected in (("selected", training.selected), ("final", training.final)):
+        model = load_model(tmp_path / "run", data, weights)
+        assert not model.training
+        assert all(torch.equal(v, expected[k]) for k, v in model.state_dict().items())
+    prune(training.final, 0.9)
+    save_pruned(training.final, tmp_path / "pruned.safetensors", "sparse")
+    model = load_model(tmp_path / "run", data, str(tmp_path / "pruned.safetensors"))
+    assert all(torch.equal(v, training.final[k]) for k, v in model.state_dict().items())
+    with pytest.raises(TrainingError, match="does not exist"):
+        load_model(tmp_path, data)
 
 
 def test_two_processes_cannot_train_in_one_folder(data, tmp_path):

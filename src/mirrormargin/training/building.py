@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -12,12 +13,40 @@ from mirrormargin.errors import TrainingError
 from mirrormargin.models import TextTransformer, VisionTransformer
 from mirrormargin.training.config import EncoderModel, ImageModel, TrainingConfig
 
-__all__ = ["build_model", "load_training_data"]
+__all__ = ["build_model", "load_model", "load_training_data"]
 
 
 def load_training_data(config: TrainingConfig, **options: object) -> DataSet:
     """The data of a configuration; options such as ``data_dir`` go to ``load_data``."""
     return load_data(**asdict(config.data), **options)  # pyright: ignore[reportArgumentType]
+
+
+def load_model(
+    folder: str | Path, data: DataSet | None = None, weights: str = "selected"
+) -> nn.Module:
+    """The model of a folder that was trained in, in evaluation mode.
+
+    Args:
+        folder: Where ``train_model`` or ``mirrormargin train`` worked.
+        data: What it was trained on; None to load it again, as the configuration says.
+        weights: ``"selected"`` by validation data, ``"final"``, or the path of a pruned file.
+
+    Raises:
+        TrainingError: If the training has not ended, or its file is damaged.
+
+    Example:
+        >>> model = load_model("runs/digits-tiny-8b834c3b")  # doctest: +SKIP
+    """
+    from mirrormargin.training.checkpoint import read_tensors
+    from mirrormargin.training.pruning import load_pruned
+
+    folder = Path(folder)
+    is_own = weights in ("selected", "final")
+    state, document = read_tensors(folder / f"{weights if is_own else 'final'}.safetensors")
+    config = TrainingConfig.from_dict(document["config"])
+    model = build_model(config, load_training_data(config) if data is None else data)
+    model.load_state_dict(state if is_own else load_pruned(weights))
+    return model.eval()
 
 
 def build_model(config: TrainingConfig, data: DataSet) -> nn.Module:

@@ -2,7 +2,7 @@ r"""The training loop: one that any optimizer goes through, and that can be kill
 
 A training lives in a folder:
 
-    config.json              the configuration and its digest
+    config.json              the configuration, its digest, and digests of the data
     metrics.jsonl            a row for every stretch of steps ("steps") and every epoch ("epoch")
     checkpoint.safetensors   everything that the training needs to go on
     final.safetensors        weights after the last epoch, by their plain names
@@ -128,15 +128,17 @@ def train_model(
         raise TrainingError(f"{folder} cannot be made: {error.strerror}") from error
     devices = [torch.device(device)] if device.startswith("cuda") else []
     with hold_lock(folder / ".lock", wait=False), torch.random.fork_rng(devices):
-        _claim_folder(folder, config)
+        _claim_folder(folder, config, data)
         return _Run(config, data, folder, device).train(checkpoint_every, tensorboard, on_step)
 
 
-def _claim_folder(folder: Path, config: TrainingConfig) -> None:
+def _claim_folder(folder: Path, config: TrainingConfig, data: DataSet) -> None:
     path = folder / "config.json"
+    known = {"sha256": data.sha256, "size": len(data.train)}
     if path.exists():
         try:
-            found = TrainingConfig.from_dict(json.loads(path.read_bytes())["config"])
+            document = json.loads(path.read_bytes())
+            found = TrainingConfig.from_dict(document["config"])
         except (OSError, ValueError, KeyError, TypeError, TrainingError) as error:
             raise TrainingError(f"{path} is damaged: {error}") from error
         if found != config:
@@ -145,8 +147,14 @@ def _claim_folder(folder: Path, config: TrainingConfig) -> None:
                 f"{folder} holds another training (different: {changes}): go on with its own"
                 " settings, or choose another folder"
             )
+        if document.get("data", known) != known:
+            raise TrainingError(
+                f"{folder} holds a training on other data: go on with that data, or choose another"
+                " folder"
+            )
         return
-    text = json.dumps({"digest": config.digest(), "config": config.as_dict()}, indent=2)
+    document = {"digest": config.digest(), "config": config.as_dict(), "data": known}
+    text = json.dumps(document, indent=2)
     write_atomically(path, lambda file: file.write(text.encode() + b"\n"))
 
 
