@@ -22,7 +22,7 @@ def test_without_a_name_it_lists_all_claims(capsys):
     out = capsys.readouterr().out
     assert all(claim.id in out and claim.title in out for claim in CLAIMS)
     assert all(title in out for title in PAPERS.values())
-    assert "[needs trainings (make campaign)]" in out
+    assert "[needs trainings (mirrormargin campaign)]" in out
 
 
 def test_the_list_as_json(capsys):
