@@ -220,5 +220,8 @@ def test_methods_of_one_exponent_share_its_colour_and_differ_in_style() -> None:
 
 
 def test_the_methods_that_are_compared_have_colours_of_their_own() -> None:
-    assert {look.style for look in choose_looks(METHODS)} == {"line"}
+    names = [*METHODS, "MirrorAdam for pruning", "MirrorAdam + L1", "AdamW for pruning"]
+    looks = choose_looks([*names, "gradual pruning to 95%", "gradual pruning to 98%"])
+    assert len({(find_color(look.group), look.style) for look in looks}) == len(looks)
+    assert len({look.group for look in looks}) == 5
     assert {look.style for look in choose_looks(["SGD", "SNGD", "Adam"])} == {"line"}

@@ -77,8 +77,6 @@ NAMED = {
     "MirrorAdam": Color("#0f62c4", "#6aa9ff"),
     "SGD": GREY,
     "SNGD": Color("#00795a", "#39c99b"),
-    "AdamW + L1": Color("#7a3fb5", "#c39af0"),
-    "MirrorAdam + L1": Color("#00795a", "#39c99b"),
     "Powerpropagation": Color("#a33a84", "#ee92cf"),
     "gradual pruning": Color("#b98300", "#f0c14b"),
     "untrained": GREY,

@@ -170,6 +170,8 @@ const plots = (() => {
     const shown = fitAll(panel);
     const x = drawAxis(panel.x, theme, shown.map((series) => series.x));
     const y = drawAxis(panel.y, theme, shown.flatMap((series) => [series.y, series.low || []]));
+    // Many names lie slanted below their places; none is left out for want of room.
+    if (panel.x.ticks.length > 5) Object.assign(x, { tickangle: -30, ticklabeloverflow: "allow" });
     const result = {
       xaxis: x, yaxis: y, autosize: true, margin: { l: 52, r: 14, t: 26, b: 44 }, barmode: "group",
       bargap: 0.25, bargroupgap: 0.06, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",

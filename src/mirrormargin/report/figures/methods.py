@@ -1,6 +1,7 @@
 """How ways to train look in a figure: what has an exponent has its colour, and no two look alike.
 
-"MirrorAdam p=1.1" is coloured as "p = 1.1"; a second method of that colour is dashed.
+"MirrorAdam p=1.1" is coloured as "p = 1.1" and "AdamW + L1" as "AdamW"; a second method of that
+colour is dashed, a third one dotted.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from mirrormargin.report.palette import Color, find_color
 __all__ = ["Look", "choose_looks", "find_group"]
 
 STYLES = ("line", "dashed", "dotted", "wide")
+_VARIANT = re.compile(r" for pruning$| \+ L1$| to \d+%$")
 _EXPONENT = re.compile(r"\bp ?= ?(\d+(?:\.\d+)?)")
 
 
@@ -45,7 +47,7 @@ def choose_looks(names: Iterable[str]) -> list[Look]:
 
 
 def find_group(name: str) -> str:
-    """What a method is coloured by: its exponent if it has one, else its name."""
-    name = name.removesuffix(" for pruning")  # the same method, tuned for something else
+    """What a method is coloured by: its exponent if it has one, else its name without variants."""
+    name = _VARIANT.sub("", name)
     found = _EXPONENT.search(name)
     return name_exponent(float(found.group(1))) if found else name

@@ -25,6 +25,7 @@ DATA = {
 }
 GROUPS = {"accuracy": "all block matrices", "attention_accuracy": "attention matrices"}
 SHOWN = (0.9, 0.95, 0.98, 0.99, 0.998)  # shares removed that are in the table
+MAX_BANDS = 5  # more of them hide each other: the table has the intervals
 MARKS = (50.0, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2)
 
 
@@ -37,7 +38,8 @@ def build_pruning(name: str, evidence: Evidence) -> Figure | None:
         name,
         f"Accuracy on {DATA[name]} when the smallest weights are removed",
         "Test accuracy of the final weights when only the largest are left, with no training"
-        f" afterwards, {describe_seeds(arrays['unpruned'].shape[1])}. Weights needed: the least"
+        f" afterwards, {describe_seeds(arrays['unpruned'].shape[1])} (of many methods in the table"
+        " only). Weights needed: the least"
         " share left at which a model is within one point of the unpruned one, interpolated between"
         " the shares that were measured, geometric mean over seeds. Settings were chosen on"
         " validation data."
@@ -60,6 +62,7 @@ def draw_shares(
     left = 100 * (1 - share)
     low, high = 0.999 * left.min(), 1.001 * left.max()
     marks = tuple(mark for mark in MARKS if low <= mark <= high)
+    with_bands = len(looks) <= MAX_BANDS
     return tuple(
         Panel(
             title,
@@ -69,7 +72,7 @@ def draw_shares(
                 Series(
                     look.name,
                     left,
-                    *_find_bounded_mean(values[k]),
+                    *_find_bounded_mean(values[k], with_bands),
                     style=look.style,
                     group=look.group,
                 )
@@ -80,9 +83,11 @@ def draw_shares(
     )
 
 
-def _find_bounded_mean(accuracy: Array) -> Spread:
+def _find_bounded_mean(accuracy: Array, with_bands: bool) -> Spread:
     """An interval of few seeds may leave what an accuracy can be."""
     mean, *ends = find_mean(accuracy)
+    if not with_bands:
+        return Spread(mean, None, None)
     low, high = (None if end is None else end.clip(0, 100) for end in ends)
     return Spread(mean, low, high)
 
