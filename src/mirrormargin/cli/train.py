@@ -81,9 +81,10 @@ def add_parser(commands: Any) -> None:
         nargs="?",
         help="lab/GENERATOR, a file .npz or .json, or a configuration, see below",
     )
-    add_training(parser.add_argument_group("training"))
-    add_start(parser.add_argument_group("start and variants"))
-    group = parser.add_argument_group("record")
+    both = "defaults are the lab's; real data takes --p, --lr, --seed and --threads of these"
+    add_training(parser.add_argument_group("training", both))
+    add_start(parser.add_argument_group("start and variants, lab only"))
+    group = parser.add_argument_group("record, lab only")
     group.add_argument(
         "--record",
         type=read_count,
@@ -92,7 +93,9 @@ def add_parser(commands: Any) -> None:
         help="how many log-spaced steps to record, or which ones (default: 50)",
     )
     group.add_argument("--keep-path", action="store_true", help="keep W at each recorded step")
-    group = parser.add_argument_group("output")
+    group = parser.add_argument_group(
+        "output", "real data goes on, or says what is there, without --overwrite and --resume"
+    )
     add_output(group, "keep the record in this folder")
     group.add_argument(
         "--resume",
