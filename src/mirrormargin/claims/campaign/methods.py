@@ -178,7 +178,7 @@ SMALL = (
         "imdb/small",
         "SGD + momentum",
         OptimizerConfig("SGD", 0.0, momentum=0.9),
-        RATES,
+        (*RATES, 1e-2),
         model={"init_std": None},
     ),
 )
