@@ -33,9 +33,6 @@ def load_model(
 
     Raises:
         TrainingError: If the training has not ended, or its file is damaged.
-
-    Example:
-        >>> model = load_model("runs/digits-tiny-8b834c3b")  # doctest: +SKIP
     """
     from mirrormargin.training.checkpoint import read_tensors
     from mirrormargin.training.pruning import load_pruned
