@@ -127,6 +127,26 @@ def examine_digits(evidence: Evidence) -> Finding:
 
 
 DATA_SETS = {"imdb": "IMDB", "sst2": "SST-2", "mnist": "MNIST", "cifar10": "CIFAR-10"}
+FRONTIERS = (
+    (
+        "pruning",
+        "MirrorAdam near p = 1 needs a third of the weights that AdamW needs",
+        "With weights removed by size and no further training, MirrorAdam near p = 1 keeps its"
+        " accuracy to one point with at most a third of the weights that AdamW needs, and with 95%"
+        " removed is at or above AdamW, AdamW with an l1 penalty, Powerpropagation and gradual"
+        " pruning, on average over seeds.",
+        examine_pruning,
+    ),
+    (
+        "sparsest",
+        "MirrorAdam with an l1 penalty needs one weight in 500",
+        "With 99.8% of the block weights removed by size and no further training, MirrorAdam near"
+        " p = 1 with an l1 penalty loses at most one point, and is at or above MirrorAdam and AdamW"
+        " alone, AdamW with a penalty, Powerpropagation and gradual pruning, on average over"
+        " seeds.",
+        examine_sparsest,
+    ),
+)
 
 CLAIMS = (
     Claim(
@@ -144,38 +164,18 @@ CLAIMS = (
     ),
     *(
         Claim(
-            id=f"M.pruning.{name}",
-            title=f"On {data} MirrorAdam near p = 1 needs a third of the weights that AdamW needs",
-            statement="With weights removed by size and no further training, MirrorAdam near p = 1"
-            " keeps its accuracy to one point with at most a third of the weights that AdamW needs,"
-            " and with 95% removed is at or above AdamW, AdamW with an l1 penalty,"
-            " Powerpropagation and gradual pruning, on average over seeds.",
+            id=f"M.{kind}.{name}",
+            title=f"On {data} {title}",
+            statement=statement,
             source="this library",
             provenance=Provenance.OWN,
             published="",
             experiment=f"pruning-{name}",
-            examine=examine_pruning,
+            examine=examine,
             figures=(f"pruning-{name}",),
             should_hold=False,
         )
-        for name, data in DATA_SETS.items()
-    ),
-    *(
-        Claim(
-            id=f"M.sparsest.{name}",
-            title=f"On {data} MirrorAdam with an l1 penalty needs one weight in 500",
-            statement="With 99.8% of the block weights removed by size and no further training,"
-            " MirrorAdam near p = 1 with an l1 penalty loses at most one point, and is at or above"
-            " MirrorAdam and AdamW alone, AdamW with a penalty, Powerpropagation and gradual"
-            " pruning, on average over seeds.",
-            source="this library",
-            provenance=Provenance.OWN,
-            published="",
-            experiment=f"pruning-{name}",
-            examine=examine_sparsest,
-            figures=(f"pruning-{name}",),
-            should_hold=False,
-        )
+        for kind, title, statement, examine in FRONTIERS
         for name, data in DATA_SETS.items()
     ),
     Claim(

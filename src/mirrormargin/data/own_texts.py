@@ -45,8 +45,8 @@ def read_own_texts(
                 f"{path}, line {line}: {label_column!r} is {label!r}; give the name or number of a"
                 " class"
             )
-        row = (text, str(label).strip())
-        num_conflicts += chosen.setdefault(normalize(text), row)[1] != row[1]
+        pair = (text, str(label).strip())
+        num_conflicts += chosen.setdefault(normalize(text), pair)[1] != pair[1]
     texts, labels = ([pair[side] for pair in chosen.values()] for side in (0, 1))
     classes, places = split_classes(labels, list(chosen), path)
     parts = {
