@@ -84,6 +84,7 @@ def _compare_pruning(
     mirror: Mapping[str, OptimizerConfig] = NEAR_ONE,
     rates: Sequence[float] = RATES,
     penalties: Sequence[float] = (3e-5, 6e-5),
+    high_rates: Sequence[float] = HIGH_RATES,
 ) -> tuple[Method, ...]:
     """Ways to weights that can be removed, on one configuration.
 
@@ -93,18 +94,19 @@ def _compare_pruning(
         mirror: Mirror optimizers to choose from.
         rates: Learning rates of AdamW.
         penalties: Strengths of the L1 penalty.
+        high_rates: Learning rates of everything that makes sparse weights.
     """
     sparse: dict[str, Any] = {"seeds": seeds, "criterion": "sparse"}
     sparsest: dict[str, Any] = {"seeds": seeds, "criterion": "sparsest"}
     return (
-        tune(config, "MirrorAdam for pruning", mirror, HIGH_RATES, **sparse),
+        tune(config, "MirrorAdam for pruning", mirror, high_rates, **sparse),
         tune(config, "AdamW", ADAMW, rates, seeds=seeds),
         tune(config, "AdamW for pruning", ADAMW, rates, shelf="AdamW", **sparse),
         tune(
             config,
             "AdamW + L1",
             ADAMW,
-            HIGH_RATES,
+            high_rates,
             sparsifiers={f"l1-{x:g}": L1Penalty(x) for x in penalties},
             **sparsest,
         ),
@@ -122,7 +124,7 @@ def _compare_pruning(
             config,
             "Powerpropagation",
             OptimizerConfig("Adam", 0.0),
-            HIGH_RATES,
+            high_rates,
             sparsifiers={f"alpha-{x:g}": Powerpropagation(x) for x in (2.0, 4.0, 10.0)},
             **sparse,
         ),
@@ -131,7 +133,7 @@ def _compare_pruning(
                 config,
                 f"gradual pruning to {share:.0%}",
                 ADAMW,
-                HIGH_RATES,
+                high_rates,
                 sparsifiers={"": GradualPruning(share)},
                 **sparse,
             )
@@ -154,11 +156,11 @@ FRONTIERS: dict[str, tuple[Method, ...]] = {
         ),
         tune("imdb/small", "MirrorAdam p=1.1", mirror_adam(1.1), RATES),
     ),
-    # Strengths that did badly on IMDB are not tried again.
-    **{
-        config: _compare_pruning(config, (0,))
-        for config in ("mnist/small", "sst2/small", "cifar10/small")
-    },
+    # Strengths that did badly on IMDB are not tried again. On MNIST 3e-3 was everyone's best.
+    "mnist/small": _compare_pruning(
+        "mnist/small", (0,), rates=(*RATES, 1e-2), high_rates=(*HIGH_RATES, 1e-2)
+    ),
+    **{config: _compare_pruning(config, (0,)) for config in ("sst2/small", "cifar10/small")},
 }
 
 # The plain rule, as paper A uses it; where initial weights are given, they are torch's own.
@@ -211,7 +213,7 @@ VISION: dict[str, tuple[Method, ...]] = {
         tune(config, "MD p=1.1", mirror_descent(1.1), (3e-2, 1e-1, 3e-1, 1.0), seeds=(0,)),
         tune(config, "SGD", OptimizerConfig("SGD", 0.0), (1e-1, 3e-1, 1.0, 3.0), seeds=(0,)),
         tune(config, "SNGD", OptimizerConfig("SNGD", 0.0), (1e-1, 3e-1, 1.0, 3.0), seeds=(0,)),
-        tune(config, "Adam", OptimizerConfig("Adam", 0.0), (*RATES, 1e-2), seeds=(0,)),
+        tune(config, "Adam", OptimizerConfig("Adam", 0.0), (*RATES, 1e-2, 3e-2), seeds=(0,)),
     )
     for config in ("mnist/small", "cifar10/small")
 }
