@@ -55,9 +55,9 @@ def test_the_file_is_the_pruned_model(run, tmp_path, format, weights, matrices, 
 def test_data_that_has_changed_is_not_evaluated_on_and_nothing_is_written(run, tmp_path, capsys):
     changed = tmp_path / "changed"
     shutil.copytree(run, changed)
-    document = json.loads((changed / "data.json").read_text())
-    document["sha256"] = dict.fromkeys(document["sha256"], "0" * 64)
-    (changed / "data.json").write_text(json.dumps(document))
+    document = json.loads((changed / "config.json").read_text())
+    document["data"]["sha256"] = dict.fromkeys(document["data"]["sha256"], "0" * 64)
+    (changed / "config.json").write_text(json.dumps(document))
     out = tmp_path / "pruned.safetensors"
     assert call(changed, "--share", "0.5", "--evaluate", "--out", out) == 2
     assert "have changed since this training" in capsys.readouterr().err

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from mirrormargin.cli import main
 from mirrormargin.data import load_data
 from mirrormargin.data.own_texts import read_own_texts
 from mirrormargin.errors import DataError
@@ -51,6 +52,20 @@ def test_columns_are_part_of_what_is_kept(data_dir, tmp_path):
     path = write_jsonl(tmp_path / "reviews.jsonl", rows)
     by_text, by_title = load_data(path), load_data(path, text_column="title")
     assert not by_text.train.inputs.equal(by_title.train.inputs)
+
+
+def test_a_training_knows_its_columns(data_dir, tmp_path, capsys):
+    from mirrormargin.training.building import load_model
+
+    rows = [{**row, "what": f"{row['text']} again"} for row in ROWS]
+    path = write_jsonl(tmp_path / "reviews.jsonl", rows)
+    argv = ["train", "sst2/small", "--data", str(path), "--batch-size", "8", "--epochs", "1"]
+    argv += ["--out", str(tmp_path / "run"), "--json"]
+    assert main([*argv, "--text-column", "what"]) == 0
+    assert """ 'data.text_column="what"' """ in json.loads(capsys.readouterr().out)["command"]
+    load_model(tmp_path / "run")
+    assert main(argv) == 2
+    assert "holds another training (different: data.text_column" in capsys.readouterr().err
 
 
 def test_a_row_with_more_fields_than_columns_is_refused(tmp_path):

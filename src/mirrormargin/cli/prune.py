@@ -160,9 +160,9 @@ def _load_data(arguments: argparse.Namespace, config: TrainingConfig) -> DataSet
     from mirrormargin.cli.real_training import read_document
     from mirrormargin.training.building import load_training_data
 
-    document = read_document(arguments.folder / "data.json") or {}
-    data = load_training_data(config, data_dir=arguments.data_dir, **document.get("columns", {}))
-    if document.get("sha256", data.sha256) != data.sha256:
+    data = load_training_data(config, data_dir=arguments.data_dir)
+    document = read_document(arguments.folder / "config.json") or {}
+    if document.get("data", {}).get("sha256", data.sha256) != data.sha256:
         raise TrainingError(
             f"the files of {data.name} have changed since this training: what it is evaluated on"
             " may be what it has learnt; bring them back, or leave out --evaluate"

@@ -42,14 +42,14 @@ SETTINGS = {
     "data": "data.name",
     "length": "data.length",
     "num_train": "data.num_train",
+    "text_column": "data.text_column",
+    "label_column": "data.label_column",
     "compile": "compile",
     "precision": "precision",
 }
 SHARED = ("p", "lr", "seed", "threads", "out", "json", "quiet")  # with the lab
 OTHERS = (
     "set",
-    "text_column",
-    "label_column",
     "data_dir",
     "download",
     "device",
@@ -234,7 +234,14 @@ def read_config(arguments: argparse.Namespace) -> TrainingConfig:
         if name in changes:
             raise TrainingError(f"{name} is given twice: leave out one of the two")
         changes[name] = value
-    return apply_overrides(config, changes)
+    config = apply_overrides(config, changes)
+    for option in ("text_column", "label_column"):
+        if SETTINGS[option] in changes and not Path(config.data.name).is_file():
+            raise TrainingError(
+                f"--{option.replace('_', '-')} is for a file of your own, but the data is"
+                f" {config.data.name}: leave it out, or give --data"
+            )
+    return config
 
 
 def _read_short(arguments: argparse.Namespace) -> dict[str, Any]:

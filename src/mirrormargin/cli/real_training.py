@@ -1,9 +1,7 @@
 """``mirrormargin train <data set>/<size>``: one training on real data, in a folder of its own.
 
-The folder is the library's (see mirrormargin.training.loop) and has besides
-
-    data.json      what it was trained on: digests of all files, columns
-    summary.json   what came out, see mirrormargin.training.summary
+The folder is the library's (see mirrormargin.training.loop); ``summary.json`` is what came out (see
+mirrormargin.training.summary).
 """
 
 from __future__ import annotations
@@ -27,9 +25,8 @@ if TYPE_CHECKING:
     from mirrormargin.training.config import TrainingConfig
     from mirrormargin.training.loop import Training
 
-__all__ = ["COLUMNS", "read_document", "train_real"]
+__all__ = ["read_document", "train_real"]
 
-COLUMNS = {"text_column": "text", "label_column": "label"}  # and their defaults
 CHECKPOINT_EVERY = 30.0
 
 
@@ -42,10 +39,9 @@ def train_real(arguments: argparse.Namespace) -> int:
         )
     name = f"{config.name.replace('/', '-')}-{config.digest()[:8]}"
     folder: Path = arguments.out or Path("runs") / name
-    columns = _read_columns(arguments, config)
-    summary = _find_summary(folder, config, columns, with_test=not arguments.no_test)
+    summary = _find_summary(folder, config, with_test=not arguments.no_test)
     if summary is None:
-        summary = _train(arguments, config, folder, columns)
+        summary = _train(arguments, config, folder)
     elif not (arguments.json or arguments.quiet):
         print(f"{folder} holds this training already\n")
     if arguments.json:
@@ -56,18 +52,6 @@ def train_real(arguments: argparse.Namespace) -> int:
         print(f"\n{folder} has the weights; to remove most of them:")
         print(f"  mirrormargin prune {shlex.quote(str(folder))} --share 0.95")
     return 0
-
-
-def _read_columns(arguments: argparse.Namespace, config: TrainingConfig) -> dict[str, str]:
-    """Columns of your own file that have other names than usual."""
-    given = {key: getattr(arguments, key) for key in COLUMNS}
-    columns = {key: x for key, x in given.items() if x is not None and x != COLUMNS[key]}
-    if columns and not Path(config.data.name).is_file():
-        raise TrainingError(
-            f"--{next(iter(columns)).replace('_', '-')} is for a file of your own, but the data is"
-            f" {config.data.name}: leave it out, or give --data"
-        )
-    return columns
 
 
 def read_document(path: Path) -> dict[str, Any] | None:
@@ -88,31 +72,28 @@ def read_document(path: Path) -> dict[str, Any] | None:
 
 
 def _find_summary(
-    folder: Path, config: TrainingConfig, columns: dict[str, str], *, with_test: bool
+    folder: Path, config: TrainingConfig, *, with_test: bool
 ) -> dict[str, Any] | None:
     """What is asked for, if it is there."""
     summary = read_document(folder / "summary.json")
     if summary is None or summary.get("digest") != config.digest():
         return None
-    data = read_document(folder / "data.json")
-    if data is None or data.get("columns") != columns or not _is_unchanged(data, config):
+    if not _is_unchanged(summary["data"]["sha256"], config):
         return None
     return summary if "test" in summary or not with_test else None
 
 
-def _is_unchanged(data: dict[str, Any], config: TrainingConfig) -> bool:
+def _is_unchanged(sha256: dict[str, str], config: TrainingConfig) -> bool:
     """Whether your own file is still the one that was trained on; named data sets do not change."""
     path = Path(config.data.name)
     if path.is_dir():
         return False  # many files: loading them tells
     if not path.is_file():
         return True
-    return hashlib.sha256(path.read_bytes()).hexdigest() in data.get("sha256", {}).values()
+    return hashlib.sha256(path.read_bytes()).hexdigest() in sha256.values()
 
 
-def _train(
-    arguments: argparse.Namespace, config: TrainingConfig, folder: Path, columns: dict[str, str]
-) -> dict[str, Any]:
+def _train(arguments: argparse.Namespace, config: TrainingConfig, folder: Path) -> dict[str, Any]:
     import torch
 
     from mirrormargin.cli.destination import check_writable
@@ -137,11 +118,9 @@ def _train(
                 data_dir=arguments.data_dir,
                 download=arguments.download,
                 progress=show,
-                **columns,
             )
         if not is_quiet:
             print(describe_settings(config, data, folder), flush=True)
-        _claim_data(folder, config, data, columns)
         every = arguments.checkpoint_every
         with Progress(1, "train", is_quiet) as progress:
             watch = _Watch(folder, progress, config.epochs, is_quiet)
@@ -156,7 +135,7 @@ def _train(
             )
             watch.print_epochs(training.epochs)
             progress.update(progress.total, "evaluating")
-            return _summarize(training, data, folder, arguments, device, columns)
+            return _summarize(training, data, folder, arguments, device)
     except KeyboardInterrupt:
         _explain_interrupt(folder, arguments.out is None)
         raise
@@ -172,38 +151,6 @@ def _choose_device(name: str | None) -> str:
     if name in (None, "auto"):
         return "cuda" if torch.cuda.is_available() else "cpu"
     return name
-
-
-def _claim_data(
-    folder: Path, config: TrainingConfig, data: DataSet, columns: dict[str, str]
-) -> None:
-    """Data is a part of a training: what is gone on with must be the same."""
-    from mirrormargin.runs import write_atomically
-
-    owner = read_document(folder / "config.json")
-    if owner is not None and owner.get("digest") != config.digest():
-        return  # the library says what is different
-    ours = {"data.json", ".lock"}  # a training that was killed at once leaves these
-    if owner is None and folder.exists() and {file.name for file in folder.iterdir()} - ours:
-        raise TrainingError(
-            f"{folder} holds other things than a training: give --out a folder that is empty or"
-            " does not exist"
-        )
-    path = folder / "data.json"
-    document = {"name": data.name, "columns": columns, "sha256": data.sha256, "note": data.note}
-    found = read_document(path)
-    if found is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(document, indent=2) + "\n"
-        write_atomically(path, lambda file: file.write(text.encode()))
-        return
-    changed = [key for key in ("columns", "sha256") if found.get(key) != document[key]]
-    if changed:
-        what = "columns of the file" if changed[0] == "columns" else "files of the data"
-        raise TrainingError(
-            f"{folder} holds a training on other data (different: {what}): go on with that data,"
-            " or choose another folder with --out"
-        )
 
 
 class _Watch:
@@ -250,7 +197,6 @@ def _summarize(
     folder: Path,
     arguments: argparse.Namespace,
     device: str,
-    columns: dict[str, str],
 ) -> dict[str, Any]:
     from mirrormargin.runs import write_atomically
     from mirrormargin.training.summary import summarize_training
@@ -263,8 +209,6 @@ def _summarize(
         data_dir=arguments.data_dir,
         download=arguments.download,
     )
-    for key, value in columns.items():
-        summary["command"] += f" --{key.replace('_', '-')} {shlex.quote(value)}"
     text = json.dumps(summary, allow_nan=False) + "\n"
     write_atomically(folder / "summary.json", lambda file: file.write(text.encode()))
     return summary

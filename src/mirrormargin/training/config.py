@@ -63,6 +63,8 @@ class DataConfig(_Settings):
     keep: str = "head"
     vocab_size: int | None = None
     num_train: int | None = None
+    text_column: str = "text"
+    label_column: str = "label"
 
 
 @dataclass(frozen=True)

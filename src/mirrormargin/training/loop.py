@@ -149,10 +149,16 @@ def _claim_folder(folder: Path, config: TrainingConfig, data: DataSet) -> None:
             )
         if document.get("data", known) != known:
             raise TrainingError(
-                f"{folder} holds a training on other data: go on with that data, or choose another"
-                " folder"
+                f"{folder} holds a training on other data, or its files have changed: go on with"
+                " that data, or choose another folder"
             )
         return
+    # Hidden files are of a training that was killed at once.
+    if any(not file.name.startswith(".") for file in folder.iterdir()):
+        raise TrainingError(
+            f"{folder} holds other things than a training: choose a folder that is empty or does"
+            " not exist"
+        )
     document = {"digest": config.digest(), "config": config.as_dict(), "data": known}
     text = json.dumps(document, indent=2)
     write_atomically(path, lambda file: file.write(text.encode() + b"\n"))
