@@ -63,7 +63,7 @@ def test_methods_of_the_campaign_that_share_records_share_their_trainings():
 
 
 def test_shelf_is_where_records_are_kept():
-    sparse = replace(METHOD, name="AdamW, sparse", criterion="sparse", shelf="AdamW + L1")
+    sparse = replace(METHOD, name="AdamW, sparse", removed=(0.9,), shelf="AdamW + L1")
     assert sparse.folder == METHOD.folder
 
 
@@ -114,15 +114,17 @@ def test_failed_setting_is_never_chosen_over_another():
     assert choose_setting(METHOD, records) == "lr0.003"
 
 
-def test_sparse_criterion_looks_at_90_95_and_98_percent():
+def test_only_shares_that_are_removed_count():
+    shares = (0.9, 0.95, 0.98)
     frontier = dict.fromkeys(SHARES, 0.0) | {0.9: 90.0, 0.95: 60.0, 0.98: 30.0}
     _, record = make("lr0.001", blocks=list(frontier.values()))
-    assert rate("sparse", record) == pytest.approx(60.0)
-    assert rate("accuracy", record) == 50.0
+    assert rate(record, shares) == pytest.approx(60.0)
+    assert rate(record, (0.98,)) == pytest.approx(30.0)
+    assert rate(record) == 50.0
     # The others do not count, and the accuracy neither.
     others = [100.0 - value for value in frontier.values()]
-    method = replace(METHOD, criterion="sparse")
-    low = [x if s in (0.9, 0.95, 0.98) else 99.0 for s, x in zip(SHARES, others, strict=True)]
+    method = replace(METHOD, removed=shares)
+    low = [x if s in shares else 99.0 for s, x in zip(SHARES, others, strict=True)]
     records = dict(
         [
             make("lr0.001", 99.0, low),
@@ -131,12 +133,6 @@ def test_sparse_criterion_looks_at_90_95_and_98_percent():
         ]
     )
     assert choose_setting(method, records) == "lr0.003"
-
-
-def test_sparsest_criterion_looks_at_one_weight_in_500_too():
-    frontier = dict.fromkeys(SHARES, 0.0) | {0.9: 90.0, 0.95: 60.0, 0.98: 30.0, 0.998: 20.0}
-    _, record = make("lr0.001", blocks=list(frontier.values()))
-    assert rate("sparsest", record) == pytest.approx(50.0)
 
 
 def test_record_of_a_default_or_of_shares_that_have_changed_counts_as_missing():

@@ -5,10 +5,9 @@ one is then trained with every seed, and evaluated on test data; if a seed falls
 more than ten points of validation accuracy, the setting is dropped for the next best. (Under the
 paper's protocol test accuracies by epoch are in every record; nothing is chosen by them.)
 
-    accuracy   best validation accuracy of the selected epoch
-    sparse     mean validation accuracy of the final weights with 90, 95 and 98% of the entries of
-               all block matrices removed
-    sparsest   the same with 90, 95, 98 and 99.8%
+The best one has the best validation accuracy of the selected epoch or, if weights are to be removed
+(``Method.removed``), the best mean validation accuracy of the final weights without these shares of
+the entries of all block matrices.
 """
 
 from __future__ import annotations
@@ -38,16 +37,17 @@ class Method:
         name: Such as ``MirrorAdam p=1.1``; the same method on other data has the same name.
         grid: Setting -> what is trained, with seed 0.
         seeds: Of the chosen setting's trainings.
-        criterion: ``"accuracy"``, ``"sparse"`` or ``"sparsest"``.
-        shelf: Under whose name the records are kept: two methods that differ in the criterion
-            alone share them.
+        removed: Shares of weights that are removed to rate a setting, of ``SHARES``; none: its
+            accuracy counts.
+        shelf: Under whose name the records are kept: two methods that differ in ``removed`` alone
+            share them.
     """
 
     config: str
     name: str
     grid: Mapping[str, TrainingConfig]
     seeds: tuple[int, ...] = (0, 1, 2)
-    criterion: str = "accuracy"
+    removed: tuple[float, ...] = ()
     shelf: str = ""
 
     @property
@@ -137,21 +137,20 @@ def choose_setting(method: Method, records: Records) -> str:
         for setting in method.grid
     }
     first = {setting: records[f"{method.folder}/{setting}-seed0"] for setting in method.grid}
-    ranked = sorted(first, key=lambda setting: -rate(method.criterion, first[setting]))
+    ranked = sorted(first, key=lambda setting: -rate(first[setting], method.removed))
     for setting in ranked:
-        level = rate("accuracy", first[setting]) - NOT_LEARNT
-        if all(record is None or rate("accuracy", record) > level for record in found[setting]):
+        level = rate(first[setting]) - NOT_LEARNT
+        if all(record is None or rate(record) > level for record in found[setting]):
             return setting
     return ranked[0]
 
 
-def rate(criterion: str, record: dict[str, Any]) -> float:
-    """What a record is worth; a failed training nothing."""
+def rate(record: dict[str, Any], removed: tuple[float, ...] = ()) -> float:
+    """What a record is worth with these shares of weights removed; a failed training nothing."""
     if "failed" in record:
         return -1.0
     validation = record["validation"]
-    if criterion == "accuracy":
+    if not removed:
         return validation["selected"]
     frontier = dict(zip(SHARES, validation["frontier"]["blocks"], strict=True))
-    shares = (0.9, 0.95, 0.98, 0.998) if criterion == "sparsest" else (0.9, 0.95, 0.98)
-    return float(np.mean([frontier[share] for share in shares]))
+    return float(np.mean([frontier[share] for share in removed]))

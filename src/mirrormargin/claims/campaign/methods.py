@@ -45,7 +45,7 @@ def tune(
     rates: Sequence[float],
     *,
     seeds: Sequence[int] = SEEDS,
-    criterion: str = "accuracy",
+    removed: Sequence[float] = (),
     sparsifiers: Mapping[str, Any] | None = None,
     shelf: str = "",
     model: dict[str, Any] | None = None,
@@ -64,7 +64,7 @@ def tune(
                 setting = "-".join(part for part in (label, other, f"lr{rate:g}") if part)
                 changed = replace(optimizer, lr=rate)
                 grid[setting] = replace(base, optimizer=changed, sparsifier=sparsifier)
-    return Method(config, name, grid, tuple(seeds), criterion, shelf or name)
+    return Method(config, name, grid, tuple(seeds), tuple(removed), shelf or name)
 
 
 def mirror_adam(p: float, **options: Any) -> OptimizerConfig:
@@ -96,8 +96,8 @@ def _compare_pruning(
         penalties: Strengths of the L1 penalty.
         high_rates: Learning rates of everything that makes sparse weights.
     """
-    sparse: dict[str, Any] = {"seeds": seeds, "criterion": "sparse"}
-    sparsest: dict[str, Any] = {"seeds": seeds, "criterion": "sparsest"}
+    sparse: dict[str, Any] = {"seeds": seeds, "removed": (0.9, 0.95, 0.98)}
+    sparsest: dict[str, Any] = {"seeds": seeds, "removed": (0.9, 0.95, 0.98, 0.998)}
     return (
         tune(config, "MirrorAdam for pruning", mirror, high_rates, **sparse),
         tune(config, "AdamW", ADAMW, rates, seeds=seeds),
@@ -134,8 +134,9 @@ def _compare_pruning(
                 f"gradual pruning to {share:.0%}",
                 ADAMW,
                 high_rates,
+                seeds=seeds,
+                removed=(share,),
                 sparsifiers={"": GradualPruning(share)},
-                **sparse,
             )
             for share in (0.95, 0.98)
         ),

@@ -53,7 +53,7 @@ class Table:
     def digest(self) -> str:
         """Changes with the settings of the required methods: a stored table of others is stale."""
         parts = sorted(
-            [method.name, method.criterion, list(method.seeds), setting, config.digest()]
+            [method.name, list(method.removed), list(method.seeds), setting, config.digest()]
             for method in self.methods
             if method.name in self.required
             for setting, config in method.grid.items()
