@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from mirrormargin.data import load_data
-from mirrormargin.errors import DataError
+from mirrormargin.errors import DataError, TrainingError
+from mirrormargin.training.building import build_model
+from mirrormargin.training.configurations import find_configuration
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -67,6 +69,19 @@ def test_an_image_of_another_size_is_named(tmp_path):
     Image.new("RGB", (5, 5)).save(folder / "dog" / "odd.png")
     with pytest.raises(DataError, match=r"odd.png has 5 x 5 pixels, but .*0.png 4 x 6"):
         load_data(folder)
+
+
+def test_an_image_of_16_bits_is_refused(tmp_path):
+    folder = write_images(tmp_path / "animals")
+    Image.fromarray(np.full((6, 4), 3000, np.uint16)).save(folder / "dog" / "deep.png")
+    with pytest.raises(DataError, match=r"deep.png has more than 8 bits .* save it with 8"):
+        load_data(folder)
+
+
+def test_a_model_is_not_built_for_images_that_are_not_square(tmp_path):
+    data = load_data(write_images(tmp_path / "animals"))
+    with pytest.raises(TrainingError, match=r"have 4 x 6 pixels: .* crop or resize"):
+        build_model(find_configuration("digits/tiny"), data)
 
 
 @pytest.mark.parametrize("contents", [b"", b"no image", b"\x89PNG\r\n\x1a\n"])

@@ -46,7 +46,8 @@ def read_own_images(folder: Path, paths: list[Path]) -> tuple[Arrays, str, tuple
     """The splits of a folder, a note, and the names of the classes.
 
     Raises:
-        DataError: If a file is no image or of another size, or there are too few.
+        DataError: If a file is no image, of another size or of more than 8 bits, or
+            there are too few.
     """
     images = [_read_image(path) for path in paths]
     height, width = images[0].shape[:2]
@@ -83,6 +84,11 @@ def _read_image(path: Path) -> Images:
     """(height, width) for grey images, else (height, width, 3)."""
     try:
         with import_pillow().open(path) as picture:
+            if picture.mode.startswith(("I", "F")):
+                raise DataError(
+                    f"{path} has more than 8 bits for a pixel (mode {picture.mode}), which would"
+                    " be cut off: save it with 8"
+                )
             is_grey = picture.mode in ("1", "L")
             return np.asarray(picture.convert("L" if is_grey else "RGB"))
     except (OSError, ValueError, SyntaxError) as error:  # what Pillow raises on damaged files

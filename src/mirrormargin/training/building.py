@@ -70,8 +70,13 @@ def build_model(config: TrainingConfig, data: DataSet) -> nn.Module:
         if isinstance(config.model, ImageModel):
             assert data.mean is not None
             assert data.std is not None
-            size = data.train.inputs.shape[-1]
-            return VisionTransformer(num_classes, size=size, mean=data.mean, std=data.std, **sizes)
+            height, width = data.train.inputs.shape[-2:]
+            if height != width:
+                raise TrainingError(
+                    f"the images of {data.name} have {width} x {height} pixels: the model takes"
+                    " square ones, so crop or resize them"
+                )
+            return VisionTransformer(num_classes, size=width, mean=data.mean, std=data.std, **sizes)
         assert data.vocabulary is not None
         length = data.train.inputs.shape[1]
         return TextTransformer(len(data.vocabulary), num_classes, length=length, **sizes)
