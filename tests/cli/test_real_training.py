@@ -184,7 +184,8 @@ def test_a_killed_training_goes_on_to_the_same_bits(finished, tmp_path, capsys):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="interrupts are different")
-def test_an_interrupt_says_how_to_go_on(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])
+def test_an_interrupt_says_how_to_go_on(tmp_path, number):
     folder = tmp_path / "run"
     argv = ["train", "digits/tiny", "--epochs", "100000", "--out", str(folder)]
     process = subprocess.Popen(
@@ -194,7 +195,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path):
         text=True,
     )
     wait_for_checkpoint(folder, 1)
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, number)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     first, second = errors.splitlines()

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from killed_training import FINISHED, TrainingServer
 
+from mirrormargin.training.building import load_training_data
 from mirrormargin.training.config import (
     DataConfig,
     GradualPruning,
@@ -15,6 +16,7 @@ from mirrormargin.training.config import (
     Powerpropagation,
     TrainingConfig,
 )
+from mirrormargin.training.loop import train_model
 from mirrormargin.training.metrics import read_metrics
 
 # Dropout and augmentation draw random numbers; the rate changes in every step.
@@ -73,6 +75,23 @@ def test_killed_training_ends_at_the_same_bits(name, server, tmp_path):
     whole, killed = read_results(tmp_path / "whole"), read_results(tmp_path / "killed")
     for part in RESULTS:
         assert killed[part] == whole[part], part
+
+
+def test_a_training_that_is_told_to_end_loses_no_step(tmp_path):
+    data = load_training_data(BASE)
+    train_model(BASE, data, tmp_path / "whole")
+    steps = []
+
+    def end_at_17(step, *_):
+        steps.append(step)
+        if steps == list(range(1, 18)):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_model(BASE, data, tmp_path / "ended", checkpoint_every=1e9, on_step=end_at_17)
+    train_model(BASE, data, tmp_path / "ended", on_step=end_at_17)
+    assert steps == list(range(1, 61))
+    assert read_results(tmp_path / "ended") == read_results(tmp_path / "whole")
 
 
 def test_rows_over_several_steps_survive_kills(server, tmp_path):

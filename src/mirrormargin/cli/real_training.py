@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mirrormargin.cli.progress import Progress
 from mirrormargin.cli.real_options import read_config
 from mirrormargin.cli.real_table import describe_epoch, describe_settings, print_summary
+from mirrormargin.cli.signals import Signals
 from mirrormargin.cli.tables import print_json
 from mirrormargin.errors import TrainingError
 
@@ -123,16 +124,18 @@ def _train(arguments: argparse.Namespace, config: TrainingConfig, folder: Path) 
             print(describe_settings(config, data, folder), flush=True)
         every = arguments.checkpoint_every
         with Progress(1, "train", is_quiet) as progress:
-            watch = _Watch(folder, progress, config.epochs, is_quiet)
-            training = train_model(
-                config,
-                data,
-                folder,
-                device=device,
-                checkpoint_every=CHECKPOINT_EVERY if every is None else every,
-                tensorboard=arguments.tensorboard,
-                on_step=watch.show_step,
-            )
+            signals = Signals()
+            watch = _Watch(folder, progress, config.epochs, is_quiet, signals)
+            with signals.listen():
+                training = train_model(
+                    config,
+                    data,
+                    folder,
+                    device=device,
+                    checkpoint_every=CHECKPOINT_EVERY if every is None else every,
+                    tensorboard=arguments.tensorboard,
+                    on_step=watch.show_step,
+                )
             watch.print_epochs(training.epochs)
             progress.update(progress.total, "evaluating")
             return _summarize(training, data, folder, arguments, device)
@@ -154,11 +157,13 @@ def _choose_device(name: str | None) -> str:
 
 
 class _Watch:
-    """Shows how far a training is, and prints a line for each epoch."""
+    """Shows how far a training is, prints a line for each epoch, and ends it on a signal."""
 
-    def __init__(self, folder: Path, progress: Progress, epochs: int, is_quiet: bool) -> None:
+    def __init__(
+        self, folder: Path, progress: Progress, epochs: int, is_quiet: bool, signals: Signals
+    ) -> None:
         self.folder, self.progress, self.epochs = folder, progress, epochs
-        self.is_quiet = is_quiet
+        self.is_quiet, self.signals = is_quiet, signals
         self._epoch = 0
         self._printed = 0
 
@@ -174,6 +179,8 @@ class _Watch:
         if metrics["validation_accuracy"] is not None:
             text += f"  best validation {metrics['validation_accuracy']:.2f}%"
         self.progress.update(step, text)
+        if self.signals.have_come:
+            raise KeyboardInterrupt
 
     def _print_finished(self) -> None:
         from mirrormargin.training.metrics import read_metrics

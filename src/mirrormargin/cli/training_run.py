@@ -6,15 +6,13 @@ for progress interrupts it whenever a save is due, or a signal has come.
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirrormargin.cli.progress import Progress
+from mirrormargin.cli.signals import Signals
 from mirrormargin.errors import TrainingInterrupted
 
 if TYPE_CHECKING:
@@ -48,8 +46,9 @@ def train_safely(
     with Progress(1.0, "train", quiet) as progress:
         if folder is None:
             return start(lambda done, total: progress.update(_share(done, total)))
-        watch = _Watch(progress)
-        with watch.listen():
+        signals = Signals()
+        watch = _Watch(progress, signals)
+        with signals.listen():
             step = start
             while True:
                 try:
@@ -58,7 +57,7 @@ def train_safely(
                 except TrainingInterrupted as interrupt:
                     record = interrupt.record
                     watch.save(record, folder)
-                    if not watch.is_pause:
+                    if not watch.is_pause or signals.have_come:
                         raise
                     watch.is_pause = False
                     step = _bind(go_on, record)
@@ -79,16 +78,15 @@ def _share(done: int, total: int) -> float:
 class _Watch:
     """The callback: shows progress, and interrupts when it is time to save or to stop."""
 
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
+    def __init__(self, progress: Progress, signals: Signals) -> None:
+        self.progress, self.signals = progress, signals
         self.is_pause = False
-        self._signal = 0
         self._begun = False
         self._due = 0.0
         self._saved = 0
 
     def __call__(self, done: int, total: int) -> None:
-        self.progress.update(_share(done, total), "stopping" if self._signal else "")
+        self.progress.update(_share(done, total), "stopping" if self.signals.have_come else "")
         if not self._begun:
             # Before the first record there is nothing to save; and compiling is no training.
             self._begun, self._saved = True, done
@@ -96,10 +94,11 @@ class _Watch:
             return
         # A piece of the work may be less than a step: who stops at each would never arrive.
         has_moved = self._saved < done < total
-        self.is_pause = not self._signal and has_moved and time.monotonic() >= self._due
+        must_end = self.signals.have_come
+        self.is_pause = not must_end and has_moved and time.monotonic() >= self._due
         if self.is_pause:
             self._saved = done
-        if self._signal or self.is_pause:
+        if must_end or self.is_pause:
             raise KeyboardInterrupt
 
     def save(self, record: Any, folder: Path) -> None:
@@ -107,25 +106,3 @@ class _Watch:
         record.save(folder)
         end = time.monotonic()
         self._due = end + max(SAVE_EVERY, (end - begin) / MOST_SAVING)
-
-    @contextmanager
-    def listen(self) -> Iterator[None]:
-        """Note the first SIGINT or SIGTERM; a second one interrupts whatever goes on."""
-        if threading.current_thread() is not threading.main_thread():
-            yield  # signals are the main thread's
-            return
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-        def note(number: int, frame: Any) -> None:
-            if self._signal:
-                self.is_pause = False
-                raise KeyboardInterrupt
-            self._signal = number
-
-        for number in before:
-            signal.signal(number, note)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)

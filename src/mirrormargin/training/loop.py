@@ -116,7 +116,8 @@ def train_model(
         tensorboard: Write the metrics as TensorBoard events as well.
         on_step: Called after every step with its number, the number of all steps and what is
             known: ``epoch``, ``train_loss`` and ``train_accuracy`` of it so far, and the best
-            ``validation_accuracy`` so far, None in the first epoch.
+            ``validation_accuracy`` so far, None in the first epoch. If it raises
+            KeyboardInterrupt the training ends with a checkpoint of that step.
 
     Raises:
         TrainingError: If the folder holds another training, or one that is damaged.
@@ -212,7 +213,11 @@ class _Run:
                     now = time.monotonic()
                     position.seconds = before + now - began
                     if on_step is not None:
-                        on_step(position.step, self.num_steps, self._describe())
+                        try:
+                            on_step(position.step, self.num_steps, self._describe())
+                        except KeyboardInterrupt:
+                            self._save(path, metrics)
+                            raise
                     if now - saved >= checkpoint_every and position.batch < self.num_batches:
                         self._save(path, metrics)
                         saved = time.monotonic()
