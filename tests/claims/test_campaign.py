@@ -98,13 +98,20 @@ def test_first_of_equals_is_chosen():
 
 def test_a_setting_that_another_seed_does_not_learn_with_gives_way_to_the_next_best():
     records = whole_grid(50, 70, 60)
-    key = f"{FOLDER}/lr0.003-seed1"
-    for outcome in (
-        make("lr0.003", 59.9)[1],
-        {"digest": records[f"{FOLDER}/lr0.003-seed0"]["digest"], "failed": "the loss is nan"},
-    ):
+    key, bad = make("lr0.003", 59.9, seed=1)
+    for outcome in (bad, {"digest": bad["digest"], "failed": "the loss is nan"}):
         assert choose_setting(METHOD, records | {key: outcome}) == "lr0.01"
-    assert choose_setting(METHOD, records | {key: make("lr0.003", 60.1)[1]}) == "lr0.003"
+    assert choose_setting(METHOD, records | dict([make("lr0.003", 60.1, seed=1)])) == "lr0.003"
+    # What it was with other settings does not count.
+    assert choose_setting(METHOD, records | {key: bad | {"digest": "another"}}) == "lr0.003"
+
+
+def test_a_setting_that_failed_is_no_next_best():
+    records = whole_grid(50, 70, 60) | dict([make("lr0.003", 0.0, seed=1)])
+    for setting in ("lr0.001", "lr0.01"):
+        key, record = make(setting)
+        records[key] = {"key": key, "digest": record["digest"], "failed": "the loss is nan"}
+    assert choose_setting(METHOD, records) == "lr0.003"
 
 
 def test_failed_setting_is_never_chosen_over_another():

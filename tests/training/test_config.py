@@ -121,6 +121,7 @@ def test_changed_settings_are_named():
         ({"stop_accuracy": 99.5}, "stop_accuracy is a share in .*99.5"),
         ({"clip": 0.0}, "clip is the largest norm"),
         ({"optimizer": OptimizerConfig("Polyak", 1.0), "clip": 1.0}, "leave out clip"),
+        ({"sparsifier": GradualPruning(0.9), "stop_accuracy": 0.9}, "leave out stop_accuracy"),
     ],
 )
 def test_value_that_makes_no_sense_is_refused(change, message):
@@ -152,6 +153,8 @@ def test_equal_settings_have_equal_digests():
     parts = replace(BASE, optimizer=OptimizerConfig("AdamW", 1.0), warmup=0.0, clip=1.0)
     assert whole == parts
     assert whole.digest() == parts.digest()
+    one, two = (OptimizerConfig("MirrorAdam", 1.0, groups=(("b*", {"p": p}),)) for p in (2, 2.0))
+    assert replace(BASE, optimizer=one).digest() == replace(BASE, optimizer=two).digest()
 
 
 @pytest.mark.parametrize("course", [(1.0, 0.2, 0.8), (0.9, 0.5, 0.5), (0.9, 0.2, 1.1)])

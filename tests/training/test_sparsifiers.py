@@ -61,6 +61,19 @@ def test_sum_of_losses_trains_like_their_mean_with_the_penalty_scaled_alike(data
         torch.testing.assert_close(two[name], one[name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("alpha", [1.0, 1.5, 2.0, 3.0])
+def test_a_power_has_a_gradient_at_zero(model, alpha):
+    with torch.no_grad():
+        model.blocks[0].query.weight.zero_()
+    build_sparsifier(Powerpropagation(alpha), model, 1)
+    weight = model.blocks[0].query.weight
+    weight.sum().backward()
+    (theta,) = model.blocks[0].query.parametrizations.weight.parameters()
+    assert not weight.any()
+    expected = torch.full_like(theta, 1.0 if alpha == 1 else 0.0)
+    torch.testing.assert_close(theta.grad, expected, rtol=0, atol=1e-15)
+
+
 @pytest.mark.parametrize("alpha", [1.5, 2.0, 3.0])
 def test_powers_start_from_the_same_weights(model, data, alpha):
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

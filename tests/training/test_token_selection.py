@@ -112,6 +112,15 @@ def test_reviews_whose_word_the_vocabulary_lacks_are_skipped_and_listed():
         score_token_selection(Reader([[weigh()]]), encode, [missing])
 
 
+def test_reviews_longer_than_the_model_takes_are_skipped():
+    longer = Review("The film was long was long great", 1, "great")
+    found = score_token_selection(Reader([[weigh()]]), encode, [longer, GREAT], longest=6)
+    assert [row.review for row in found.reviews] == [GREAT]
+    assert found.skipped == (longer,)
+    with pytest.raises(TrainingError, match="among its tokens, 5 at most"):
+        score_token_selection(Reader([[weigh()]]), encode, [longer, GREAT], longest=5)
+
+
 def test_padding_changes_nothing():
     def padded(text):
         ids, tokens = encode(text)

@@ -270,9 +270,11 @@ def _print_list(methods: Sequence[Method], folder: Path) -> None:
     for method in methods:
         runs = list_runs(method, records)
         is_chosen = any(run.with_test for run in runs)
-        # As long as the grid is not decided, the chosen setting's seeds come on top.
-        needed = len(runs) if is_chosen else len({0, *method.seeds}) + len(runs) - 1
         done = sum(run.is_done(records) for run in runs)
+        # As long as the grid is not decided, the chosen setting's seeds come on top.
+        needed = len(runs)
+        if not is_chosen and done < needed:
+            needed += len({0, *method.seeds}) - 1
         setting = choose_setting(method, records) if is_chosen else "-"
         finals = find_final_records(method, records) or []
         test = f"{fmean(r['test']['selected'] for r in finals):.2f}" if finals else "-"

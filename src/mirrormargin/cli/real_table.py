@@ -115,8 +115,6 @@ def _print_weights(weights: dict[str, Any]) -> None:
 
 
 def _print_frontier(summary: dict[str, Any], parts: list[str]) -> None:
-    from mirrormargin.training.summary import SHARES
-
     curves = {
         f"{part}, {matrices}": (summary[part]["unpruned"], *curve)
         for part in parts
@@ -124,7 +122,7 @@ def _print_frontier(summary: dict[str, Any], parts: list[str]) -> None:
     }
     rows = [
         [*(f"{accuracy:.2f}%" for accuracy in line), f"{100 * share:g}%"]
-        for share, *line in zip((0.0, *SHARES), *curves.values(), strict=True)
+        for share, *line in zip((0.0, *summary["shares"]), *curves.values(), strict=True)
     ]
     print_table([*curves, "removed"], rows)
 

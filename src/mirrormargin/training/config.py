@@ -123,6 +123,19 @@ class OptimizerConfig(_Settings):
     max_lr: float | None = None
     groups: tuple[tuple[str, dict[str, Any]], ...] = ()
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        groups = tuple(
+            (pattern, {k: float(v) if type(v) is int else v for k, v in options.items()})
+            for pattern, options in self.groups
+        )
+        object.__setattr__(self, "groups", groups)
+
+    @property
+    def is_polyak(self) -> bool:
+        """Whether a step needs the loss."""
+        return self.name == "Polyak" or self.step_rule == "polyak"
+
 
 @dataclass(frozen=True)
 class L1Penalty(_Settings):
@@ -249,8 +262,12 @@ class TrainingConfig(_Settings):
             raise TrainingError(
                 f"clip is the largest norm of a gradient, above 0, got {self.clip!r}"
             )
-        is_polyak = "polyak" in (self.optimizer.name.lower(), self.optimizer.step_rule)
-        if is_polyak and (self.clip is not None or isinstance(self.sparsifier, L1Penalty)):
+        if isinstance(self.sparsifier, GradualPruning) and self.stop_accuracy is not None:
+            raise TrainingError(
+                "gradual pruning needs all steps to come to its share: leave out stop_accuracy"
+            )
+        is_changed = self.clip is not None or isinstance(self.sparsifier, L1Penalty)
+        if self.optimizer.is_polyak and is_changed:
             raise TrainingError(
                 "Polyak's steps need the gradient of the loss itself: leave out clip and the l1"
                 " penalty, or choose another optimizer"
@@ -297,7 +314,7 @@ class TrainingConfig(_Settings):
             return cls(**parts)
         except TrainingError:
             raise
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise TrainingError(f"this is no training configuration: {error!r}") from error
 
     def digest(self) -> str:

@@ -121,6 +121,8 @@ def train_model(
 
     Raises:
         TrainingError: If the folder holds another training, or one that is damaged.
+        DivergedError: If the loss is no number any more.
+        RunError: If another process is training there.
     """
     folder = Path(folder)
     try:
@@ -245,7 +247,7 @@ class _Run:
         if config.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
         value = float(loss.detach())
-        if config.optimizer.name == "Polyak" or config.optimizer.step_rule == "polyak":
+        if config.optimizer.is_polyak:
             self.optimizer.step(loss=value)  # pyright: ignore[reportCallIssue]
         else:
             self.optimizer.step()
@@ -344,7 +346,7 @@ class _Run:
             restore_random_state(parts["random"], self.device)
             self.position = Position(**document["position"])
             return int(document["metrics_bytes"])
-        except (KeyError, TypeError, RuntimeError) as error:
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise TrainingError(f"{path} does not fit this training: {error}") from error
 
     def _finish(self) -> Training:

@@ -102,7 +102,8 @@ class _Power(nn.Module):
         self.alpha = alpha
 
     def forward(self, theta: Tensor) -> Tensor:
-        return theta * theta.abs() ** (self.alpha - 1)
+        # Below alpha = 2 the power's derivative is infinite at 0, where theta times it is not.
+        return theta * theta.abs().clamp_min(torch.finfo(theta.dtype).tiny) ** (self.alpha - 1)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         return weight.sign() * weight.abs() ** (1 / self.alpha)

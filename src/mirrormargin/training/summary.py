@@ -8,6 +8,7 @@ too: nothing is chosen by them but the figure that is labelled so.)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import nn
 
 from mirrormargin.data import DataSet, Split, make_encoder
 from mirrormargin.environment import describe_environment
+from mirrormargin.errors import TrainingError
 from mirrormargin.training.building import build_model
 from mirrormargin.training.config import TrainingConfig
 from mirrormargin.training.evaluation import evaluate
@@ -75,10 +77,15 @@ def summarize_training(
         ``weights``; for models of reviews ``selection``.
     """
     model = build_model(training.config, data).to(device)
-    encode = None
+    select = None
     if data.name in REVIEWS and data.vocabulary is not None:
         encode = make_encoder(data.vocabulary, data_dir=data_dir, download=download)
-    untrained = None if encode is None else score_token_selection(model, encode)
+        longest = data.train.inputs.shape[1]
+        select = partial(score_token_selection, model, encode, longest=longest)
+    try:
+        untrained = None if select is None else select()
+    except TrainingError:  # no review fits a vocabulary or length as small as this
+        untrained = None
     model.load_state_dict(training.final)
     parts: dict[str, tuple[Split, int | None]] = {"validation": (data.validation, None)}
     if with_test:
@@ -95,10 +102,10 @@ def summarize_training(
         groups = ("blocks",) if name == "validation" else ("blocks", "attention")
         summary[name] = _describe_final(model, split, size, groups)
     summary["weights"] = _describe_weights(model) | {"underflowed": training.underflowed}
-    if encode is not None and untrained is not None:
+    if select is not None and untrained is not None:
         # The score of a model that has learnt nothing is far from 0: to compare with.
         summary["selection"] = {
-            **score_token_selection(model, encode).as_dict(),
+            **select().as_dict(),
             "untrained": untrained.as_dict()["scaled"],
         }
     model.load_state_dict(training.selected)
@@ -119,9 +126,10 @@ def _describe_final(
     def measure(pruned: nn.Module) -> float:
         return round(evaluate(pruned, split, size)[1], 4)
 
+    last = round(evaluate(model, split)[1], 4)
     return {
-        "last": round(evaluate(model, split)[1], 4),
-        "unpruned": measure(model),
+        "last": last,
+        "unpruned": last if size is None else measure(model),
         "frontier": {
             matrices: pruning_curve(model, measure, SHARES, matrices) for matrices in groups
         },

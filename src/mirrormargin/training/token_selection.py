@@ -103,7 +103,10 @@ class TokenSelection:
 
 
 def score_token_selection(
-    model: nn.Module, encode: Encode, reviews: Sequence[Review] = REVIEWS
+    model: nn.Module,
+    encode: Encode,
+    reviews: Sequence[Review] = REVIEWS,
+    longest: int = 512,
 ) -> TokenSelection:
     """Measure how much of the attention of [CLS] falls on the sentiment word of each review.
 
@@ -114,6 +117,7 @@ def score_token_selection(
         encode: From a text to its ids and the tokens they stand for, [CLS] first, so that a word
             which a shortened vocabulary lacks appears as [UNK]. Trailing [PAD]s are removed.
         reviews: Each with its label and sentiment word.
+        longest: Tokens that the model takes; longer reviews are skipped.
 
     Raises:
         TrainingError: If no review is left, or its tokens do not start with [CLS].
@@ -126,7 +130,7 @@ def score_token_selection(
     try:
         for review in reviews:
             ids, tokens = _encode(encode, review)
-            if tokens.count(review.word) != 1:
+            if tokens.count(review.word) != 1 or len(ids) > longest:
                 skipped.append(review)
                 continue
             position = tokens.index(review.word)
@@ -137,8 +141,8 @@ def score_token_selection(
             module.training = mode
     if not rows:
         raise TrainingError(
-            f"none of the {len(reviews)} reviews has its word among its tokens: give more reviews, "
-            "or a larger vocabulary"
+            f"none of the {len(reviews)} reviews has its word among its tokens, {longest} at most:"
+            " give more reviews, or a larger vocabulary"
         )
     return TokenSelection(
         reviews=tuple(rows),

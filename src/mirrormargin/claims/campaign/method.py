@@ -113,16 +113,20 @@ def list_runs(method: Method, records: Records) -> list[Run]:
         is_tried = all(run.is_done(records) for run in grid)
         if not is_tried or all("failed" in records[run.key] for run in grid):
             return grid
-    setting = choose_setting(method, records)
-    chosen = [
+    chosen = _list_seeds(method, choose_setting(method, records))
+    return [run for run in grid if run.key != chosen[0].key] * (len(grid) > 1) + chosen
+
+
+def _list_seeds(method: Method, setting: str) -> list[Run]:
+    config = method.grid[setting]
+    return [
         Run(
             f"{method.folder}/{setting}-seed{seed}",
-            replace(method.grid[setting], seeds=Seeds(seed, seed, seed)),
+            replace(config, seeds=Seeds(seed, seed, seed)),
             with_test=True,
         )
         for seed in method.seeds
     ]
-    return [run for run in grid if run.key != chosen[0].key] * (len(grid) > 1) + chosen
 
 
 def choose_setting(method: Method, records: Records) -> str:
@@ -132,15 +136,18 @@ def choose_setting(method: Method, records: Records) -> str:
     """
     if len(method.grid) == 1:
         return next(iter(method.grid))
-    found = {
-        setting: [records.get(f"{method.folder}/{setting}-seed{seed}") for seed in method.seeds]
-        for setting in method.grid
-    }
     first = {setting: records[f"{method.folder}/{setting}-seed0"] for setting in method.grid}
     ranked = sorted(first, key=lambda setting: -rate(first[setting], method.removed))
     for setting in ranked:
+        if "failed" in first[setting]:
+            break
         level = rate(first[setting]) - NOT_LEARNT
-        if all(record is None or rate(record) > level for record in found[setting]):
+        known = [
+            records[run.key]
+            for run in _list_seeds(method, setting)
+            if run.key in records and describes(records[run.key], run.config)
+        ]
+        if all(rate(record) > level for record in known):
             return setting
     return ranked[0]
 

@@ -48,9 +48,9 @@ def build_digits(evidence: Evidence) -> Figure | None:
         "A small transformer on handwritten digits",
         "Top: test accuracy when only the largest weights are left, mean over"
         f" {arrays['unpruned'].shape[1]} seeds with 95% interval, and how evenly weight is spread"
-        " over the entries, 1 if all magnitudes are equal. Then the entries by magnitude. Below:"
-        " images, and the attention of [CLS] on their patches relative to the largest, with the"
-        " ink of the image as dots and the class that the model gives.",
+        " over the entries, 1 if all magnitudes are equal. Then, of the first seed, the entries"
+        " by magnitude. Below: images, and the attention of [CLS] on their patches relative to the"
+        " largest, with the ink of the image as dots and the class that the model gives.",
         (
             *draw_pruning(arrays),
             spread,

@@ -34,15 +34,18 @@ def build_pruning(name: str, evidence: Evidence) -> Figure | None:
     if name not in evidence:
         return None
     _, arrays = evidence[name]
+    num_methods, num_seeds = arrays["unpruned"].shape
+    seeds, average = describe_seeds(num_seeds), ""
+    if num_seeds > 1:
+        seeds += " (in the table only)" if num_methods > MAX_BANDS else ""
+        average = ", geometric mean over seeds"
     return Figure(
         name,
         f"Accuracy on {DATA[name]} when the smallest weights are removed",
         "Test accuracy of the final weights when only the largest are left, with no training"
-        f" afterwards, {describe_seeds(arrays['unpruned'].shape[1])} (of many methods in the table"
-        " only). Weights needed: the least"
-        " share left at which a model is within one point of the unpruned one, interpolated between"
-        " the shares that were measured, geometric mean over seeds. Settings were chosen on"
-        " validation data."
+        f" afterwards, {seeds}. Weights needed: the least share left at which a model is within one"
+        " point of the unpruned one, interpolated between the shares that were measured"
+        f"{average}. Settings were chosen on validation data."
         + (" Accuracies are of the first 5,000 test reviews." if name == "pruning-imdb" else ""),
         draw_pruning(arrays),
         table=tabulate_pruning(arrays),
