@@ -120,10 +120,6 @@ def test_attention_that_is_equal_everywhere_shades_nothing() -> None:
     assert {weight for row in texts.rows for cell in row for weight in cell.weights} == {0.0}
 
 
-def test_without_tokens_there_are_no_texts() -> None:
-    assert _build("token-selection", tokens=None, weights=None).texts is None
-
-
 @pytest.mark.parametrize("name", PRUNING)
 def test_pruning_goes_from_half_the_weights_to_few(name: str) -> None:
     for panel in _build(name).panels:
@@ -178,10 +174,10 @@ def test_a_loss_that_is_never_reached_has_no_step() -> None:
     np.testing.assert_array_equal(steps, [20, np.nan])
 
 
-def test_the_vit_is_drawn_without_histograms_too() -> None:
-    assert len(_build("cifar10-vit").panels) == 4
-    (panel,) = _build("cifar10-vit", histogram=None, bin_width=None).panels
+def test_the_vit_is_drawn_with_histograms_of_keys_queries_and_values() -> None:
+    panel, *histograms = _build("cifar10-vit").panels
     assert [one.label for one in panel.series] == ["Adam", "MD p=1.1"]
+    assert len(histograms) == 3
 
 
 def test_pictures_have_the_image_on_top_and_patches_of_attention_below() -> None:

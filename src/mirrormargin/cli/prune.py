@@ -114,7 +114,9 @@ def run(arguments: argparse.Namespace) -> int:
         "zeros_before": sum(int((weight == 0).sum()) for weight in chosen.values()),
         "bytes_before": measure_file_sizes(state)._asdict(),
     }
-    original = {name: tensor.clone() for name, tensor in state.items()}
+    original = (
+        {name: tensor.clone() for name, tensor in state.items()} if arguments.evaluate else {}
+    )
     report["zeros"] = prune(state, arguments.share, arguments.matrices, arguments.ranking)
     report["bytes"] = measure_file_sizes(state)._asdict()
     data = _load_data(arguments, config) if arguments.evaluate else None

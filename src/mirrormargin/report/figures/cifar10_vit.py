@@ -22,9 +22,7 @@ def build_cifar10_vit(evidence: Evidence) -> Figure | None:
         for k, look in enumerate(looks)
     )
     panels = (Panel("validation accuracy", Axis("epoch"), Axis("accuracy, %"), lines),)
-    has_bins = "histogram" in arrays
-    if has_bins:
-        panels += draw_histograms(looks, arrays["histogram"], arrays["bin_width"])
+    panels += draw_histograms(looks, arrays["histogram"], arrays["bin_width"])
     rows = tuple(
         (
             look.name,
@@ -38,16 +36,11 @@ def build_cifar10_vit(evidence: Evidence) -> Figure | None:
     return Figure(
         "cifar10-vit",
         "A ViT on CIFAR-10, by mirror descent and by Adam",
-        "Validation accuracy by epoch"
-        + (
-            ", and the entries of all key, query and value matrices by magnitude"
-            if has_bins
-            else ""
-        )
-        + ". In the table: accuracies after the last epoch, entries in the first bin of the"
-        " histogram, and the largest magnitude, for key / query / value.",
+        "Validation accuracy by epoch, and the entries of all key, query and value matrices by"
+        " magnitude. In the table: accuracies after the last epoch, entries in the first bin of"
+        " the histogram, and the largest magnitude, for key / query / value.",
         panels,
-        columns=2 if has_bins else 1,
+        columns=2,
         table=Table(
             ("optimizer", "validation, %", "test, %", "entries near zero", "largest entry"), rows
         ),

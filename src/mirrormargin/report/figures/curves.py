@@ -38,7 +38,7 @@ def build_curves(name: str, evidence: Evidence) -> Figure | None:
     rows = tuple(
         (
             look.name,
-            f"{arrays['lr'][k]:g}" if "lr" in arrays else "–",
+            f"{arrays['lr'][k]:g}",
             describe_mean(loss[k, :, -1], ".4f"),
             _describe_steps(arrays, k),
             describe_mean(arrays["accuracy"][k]),
@@ -69,10 +69,7 @@ def build_curves(name: str, evidence: Evidence) -> Figure | None:
 
 
 def _describe_steps(arrays: dict[str, NDArray[Any]], k: int) -> str:
-    names = arrays["optimizer"].tolist()
-    if REFERENCE not in names:
-        return "–"
-    reference = arrays["loss"][names.index(REFERENCE)]
+    reference = arrays["loss"][arrays["optimizer"].tolist().index(REFERENCE)]
     first = find_first_steps(arrays["step"], arrays["loss"][k], reference)
     known = np.isfinite(first)
     if known.all():

@@ -70,14 +70,9 @@ def build_token_selection(evidence: Evidence) -> Figure | None:
         f"Attention of [CLS] in the last block on the sentiment word of {score.shape[-1]} short"
         " reviews, scaled so that the least of a review is 0 and the largest 1; mean over"
         f" reviews, {describe_seeds(score.shape[1])}. The dashed line is that of models before"
-        " training."
-        + (
-            " In the texts the background is that attention and the sentiment word is underlined;"
-            " ✓ and ✗ are reviews that all or no trainings classify rightly, a number is their"
-            " share."
-            if "tokens" in arrays
-            else ""
-        ),
+        " training. In the texts the background is that attention and the sentiment word is"
+        " underlined; ✓ and ✗ are reviews that all or no trainings classify rightly, a number is"
+        " their share.",
         (
             Panel(
                 "scaled attention on the word", axis, Axis("scaled attention"), (*points, baseline)
@@ -94,7 +89,7 @@ def build_token_selection(evidence: Evidence) -> Figure | None:
             ),
             rows,
         ),
-        texts=_write_texts(arrays, names) if "tokens" in arrays else None,
+        texts=_write_texts(arrays, names),
     )
 
 
@@ -107,15 +102,14 @@ def _find_share(values: NDArray[np.float64]) -> Spread:
 
 
 def _write_texts(arrays: Arrays, names: tuple[str, ...]) -> HighlightedTexts:
-    tokens, weights, right = arrays["tokens"], arrays["weights"], arrays.get("right")
-    marked = arrays.get("position")
+    tokens, weights, right = arrays["tokens"], arrays["weights"], arrays["right"]
     rows = tuple(
         tuple(
             _write_text(
                 tokens[j, i],
                 weights[j, i],
-                None if marked is None else int(marked[i]),
-                None if right is None else float(right[j, :, i].mean()),
+                int(arrays["position"][i]),
+                float(right[j, :, i].mean()),
             )
             for j in range(len(names))
         )
@@ -127,8 +121,8 @@ def _write_texts(arrays: Arrays, names: tuple[str, ...]) -> HighlightedTexts:
 def _write_text(
     tokens: NDArray[np.str_],
     weights: NDArray[np.float64],
-    marked: int | None,
-    right: float | None,
+    marked: int,
+    right: float,
 ) -> HighlightedText:
     size = np.count_nonzero(tokens != "")
     attention = weights[:size].astype(np.float64)
