@@ -58,11 +58,14 @@ def test_line_breaks_are_blanks(imdb):
 
 
 def test_texts_of_sst2_are_in_one_split(tmp_path):
-    train = [{"text": f"phrase {number % 300}", "label": number % 2} for number in range(900)]
+    train = [
+        {"text": f"{'pP'[number >= 300]}hrase {number % 300}", "label": number % 2}
+        for number in range(900)
+    ]
     test = [{"text": "phrase 7", "label": 1}, {"text": "other", "label": 0}]
     paths = [write(tmp_path / "train.jsonl", train), write(tmp_path / "dev.jsonl", test)]
     parts, note = TEXT_SETS["sst2"].read(paths)
-    texts = {name: set(part.first) for name, part in parts.items()}
+    texts = {name: {text.lower() for text in part.first} for name, part in parts.items()}
     assert texts["train"].isdisjoint(texts["validation"])
     assert "phrase 7" not in texts["train"] | texts["validation"]
     assert len(parts["train"].first) + len(parts["validation"].first) == 897

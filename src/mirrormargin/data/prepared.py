@@ -23,7 +23,7 @@ __all__ = ["Arrays", "prepare"]
 
 Arrays = dict[str, NDArray[Any]]
 
-FORMAT = 3  # to be raised with every change of what the arrays are made by
+FORMAT = 4  # to be raised with every change of what the arrays are made by
 
 
 def prepare(key: dict[str, Any], make: Callable[[], tuple[Arrays, str]]) -> tuple[Arrays, str]:

@@ -59,8 +59,8 @@ def read_sst2(paths: list[Path]) -> tuple[Parts, str]:
     """Phrases of film reviews; validation is a twentieth of the training texts."""
     whole, test = (read_rows(path) for path in paths)
     own = _drop(whole, "text", test)
-    held = [row for row in own if compute_share(row["text"]) < 0.05]
-    train = [row for row in own if compute_share(row["text"]) >= 0.05]
+    held = [row for row in own if compute_share(normalize(row["text"])) < 0.05]
+    train = [row for row in own if compute_share(normalize(row["text"])) >= 0.05]
     parts = {
         name: Texts([row["text"] for row in rows], _get_labels(rows))
         for name, rows in (("train", train), ("validation", held), ("test", test))
@@ -95,8 +95,8 @@ def read_mnli_subset(paths: list[Path]) -> tuple[Parts, str]:
 
 def _split_mnli(whole: list[Row], test: list[Row], what: str) -> tuple[Parts, str]:
     own = _drop(whole, "premise", test)
-    held = [row for row in own if compute_share(row["premise"]) < 0.05]
-    train = [row for row in own if compute_share(row["premise"]) >= 0.05]
+    held = [row for row in own if compute_share(normalize(row["premise"])) < 0.05]
+    train = [row for row in own if compute_share(normalize(row["premise"])) >= 0.05]
     parts = {
         name: Texts(
             [row["premise"] for row in rows],
