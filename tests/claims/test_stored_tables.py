@@ -1,4 +1,4 @@
-"""The tables that claims rest on: those of today's settings, and made of the records beside them."""
+"""The tables that claims rest on: of today's settings, and made of the records beside them."""
 
 from pathlib import Path
 

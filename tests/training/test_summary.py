@@ -66,14 +66,14 @@ def test_best_is_the_best_test_accuracy_of_any_epoch(training, summary):
     ("part", "matrices"), [("validation", "blocks"), ("test", "blocks"), ("test", "attention")]
 )
 def test_frontier_is_the_accuracy_of_pruned_weights(training, data, summary, part, matrices):
-    split, size = (data.test, 80) if part == "test" else (data.validation, None)
+    split = getattr(data, part)
     found = summary[part]["frontier"][matrices]
     assert len(found) == len(SHARES)
     for share in (0.5, 0.9, 0.998):
         model = build_model(CONFIG, data)
         model.load_state_dict(training.final)
         prune(model, share, matrices)
-        wanted = evaluate(model, split, size)[1]
+        wanted = evaluate(model, split, CONFIG.frontier_size)[1]
         assert found[SHARES.index(share)] == pytest.approx(wanted, abs=1e-3)
 
 

@@ -216,7 +216,7 @@ class TrainingConfig(_Settings):
         sparsifier: Another way to sparse weights, to compare with.
         protocol_size: Test examples evaluated after every epoch, under the paper's protocol only;
             None for all.
-        frontier_size: Test examples that pruned models are evaluated on; None for all.
+        frontier_size: Examples of a split that pruned models are evaluated on; None for all.
         paper_protocol: Evaluate on test data after every epoch, as paper A did. Never used to
             choose anything but the figure that is labelled so.
         precision: ``"float32"``, or ``"mixed"`` for bfloat16 where a GPU is used.

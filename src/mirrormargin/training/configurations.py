@@ -116,6 +116,7 @@ _CONFIGURATIONS = (
         optimizer=OptimizerConfig("SNGD", 1e-2),
         epochs=1,
         batch_size=32,
+        frontier_size=200,
     ),
     TrainingConfig(
         name="civil-subset/minilm",
@@ -124,6 +125,7 @@ _CONFIGURATIONS = (
         optimizer=OptimizerConfig("SNGD", 1e-2),
         epochs=1,
         batch_size=32,
+        frontier_size=200,
     ),
     TrainingConfig(
         name="digits/tiny",

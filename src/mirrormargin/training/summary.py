@@ -87,9 +87,9 @@ def summarize_training(
     except TrainingError:  # no review fits a vocabulary or length as small as this
         untrained = None
     model.load_state_dict(training.final)
-    parts: dict[str, tuple[Split, int | None]] = {"validation": (data.validation, None)}
+    parts = {"validation": data.validation}
     if with_test:
-        parts["test"] = (data.test, training.config.frontier_size)
+        parts["test"] = data.test
     summary: dict[str, Any] = {
         **describe_origin(training.config, data, device),
         "epochs": training.epochs,
@@ -97,10 +97,10 @@ def summarize_training(
         "shares": list(SHARES),
         "seconds": round(training.seconds, 1),
     }
-    for name, (split, size) in parts.items():
+    for name, split in parts.items():
         # What is chosen is chosen by all block matrices; the rest is left to test data.
         groups = ("blocks",) if name == "validation" else ("blocks", "attention")
-        summary[name] = _describe_final(model, split, size, groups)
+        summary[name] = _describe_final(model, split, training.config.frontier_size, groups)
     summary["weights"] = _describe_weights(model) | {"underflowed": training.underflowed}
     if select is not None and untrained is not None:
         # The score of a model that has learnt nothing is far from 0: to compare with.
@@ -109,7 +109,7 @@ def summarize_training(
             "untrained": untrained.as_dict()["scaled"],
         }
     model.load_state_dict(training.selected)
-    for name, (split, _) in parts.items():
+    for name, split in parts.items():
         is_last = training.selected_epoch == len(training.epochs)
         accuracy = summary[name]["last"] if is_last else evaluate(model, split)[1]
         summary[name]["selected"] = round(accuracy, 4)
@@ -129,7 +129,7 @@ def _describe_final(
     last = round(evaluate(model, split)[1], 4)
     return {
         "last": last,
-        "unpruned": last if size is None else measure(model),
+        "unpruned": last if size is None or size >= len(split) else measure(model),
         "frontier": {
             matrices: pruning_curve(model, measure, SHARES, matrices) for matrices in groups
         },
