@@ -199,7 +199,7 @@ SMALL = (
 PLAIN_RATES = {
     1.1: (1e-3, 2e-3, 4e-3),
     2.0: (1e-3, 2e-3, 4e-3, 8e-3),
-    3.0: (1e-5, 3e-5, 6e-5),
+    3.0: (1e-5, 3e-5, 6e-5, 1.2e-4),
 }
 PLAIN = tuple(
     tune("imdb/tiny", f"MirrorDescent p={p:g}", mirror_descent(p), rates, **_AS_PUBLISHED)
