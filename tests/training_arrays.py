@@ -207,6 +207,9 @@ TRAINING_EVIDENCE = {
     "imdb-weights": _make_weights(),
     "token-selection": _make_selection(),
     "pruning-imdb": make_pruning(METHODS, 10, 86.0, 50.0),
+    "pruning-plain": make_pruning(
+        np.array([f"MirrorDescent p={p}" for p in (1.1, 2, 3)]), 14, 72.0, 50.0
+    ),
     "pruning-sst2": make_pruning(METHODS, 11, 82.0, 50.0),
     "pruning-mnist": make_pruning(METHODS, 12, 98.0, 10.0),
     "pruning-cifar10": make_pruning(METHODS, 13, 75.0, 10.0),

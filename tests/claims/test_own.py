@@ -70,6 +70,15 @@ def test_the_method_tuned_for_pruning_is_the_one_that_is_compared():
     assert judge("M.pruning.imdb", add_needed(more)) == "not reproduced"
 
 
+def test_the_plain_rule_must_need_fewer_weights_at_smaller_p():
+    names = np.array([f"MirrorDescent p={p}" for p in (1.1, 2, 3)])
+    needed = np.array([[0.1, 0.1, 0.3], [0.2, 0.2, 0.2], [0.5, 0.6, 0.7]])
+    assert judge("M.pruning.plain", {"optimizer": names, "needed": needed}) == "reproduced"
+    for order in ([1, 0, 2], [0, 2, 1]):
+        arrays = {"optimizer": names, "needed": needed[order]}
+        assert judge("M.pruning.plain", arrays) == "not reproduced"
+
+
 def make_sparsest():
     arrays = make_pruning()
     more = {key: np.concatenate([value, value[:1]]) for key, value in arrays.items()}

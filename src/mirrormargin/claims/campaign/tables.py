@@ -123,6 +123,7 @@ TABLES: Mapping[str, Table] = {
     ),
     "imdb-weights": Table(methods.PLAIN, collect.collect_weights, _PLAIN, published=_PAPER_6),
     "token-selection": Table(methods.PLAIN, collect.collect_selection, _PLAIN, published=_PAPER_6),
+    "pruning-plain": Table(methods.PLAIN, collect.collect_pruning, _PLAIN),
     "imdb-optimizers": Table(
         (*methods.FRONTIERS["imdb/small"], *methods.SMALL),
         collect.collect_accuracies,

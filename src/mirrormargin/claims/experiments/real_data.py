@@ -19,6 +19,7 @@ _TITLES = {
     "token-selection": "attention of the IMDB transformers",
     "imdb-optimizers": "a text transformer on IMDB, adaptive and plain optimizers",
     "pruning-imdb": "weights removed from text transformers, IMDB",
+    "pruning-plain": "weights removed from text transformers trained by the plain rule, IMDB",
     "pruning-sst2": "weights removed from text transformers, SST-2",
     "pruning-mnist": "weights removed from vision transformers, MNIST",
     "pruning-cifar10": "weights removed from vision transformers, CIFAR-10",

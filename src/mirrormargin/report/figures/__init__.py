@@ -69,6 +69,7 @@ FIGURES: Mapping[str, Callable[[Evidence], Figure | None]] = MappingProxyType(
         "imdb-weights": build_imdb_weights,
         "token-selection": build_token_selection,
         "pruning-imdb": partial(build_pruning, "pruning-imdb"),
+        "pruning-plain": partial(build_pruning, "pruning-plain"),
         "pruning-sst2": partial(build_pruning, "pruning-sst2"),
         "pruning-mnist": partial(build_pruning, "pruning-mnist"),
         "pruning-cifar10": partial(build_pruning, "pruning-cifar10"),

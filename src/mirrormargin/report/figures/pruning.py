@@ -19,6 +19,7 @@ Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
 DATA = {
     "pruning-imdb": "IMDB",
+    "pruning-plain": "IMDB, trained by the plain rule,",
     "pruning-sst2": "SST-2",
     "pruning-mnist": "MNIST",
     "pruning-cifar10": "CIFAR-10",
@@ -46,7 +47,7 @@ def build_pruning(name: str, evidence: Evidence) -> Figure | None:
         f" afterwards, {seeds}. Weights needed: the least share left at which a model is within one"
         " point of the unpruned one, interpolated between the shares that were measured"
         f"{average}. Settings were chosen on validation data."
-        + (" Accuracies are of the first 5,000 test reviews." if name == "pruning-imdb" else ""),
+        + (" Accuracies are of the first 5,000 test reviews." if "IMDB" in DATA[name] else ""),
         draw_pruning(arrays),
         table=tabulate_pruning(arrays),
     )
