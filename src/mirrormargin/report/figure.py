@@ -21,7 +21,7 @@ __all__ = ["SCALES", "STYLES", "Axis", "Figure", "HeatFrames", "Panel", "Series"
 Array = NDArray[np.float64]
 
 SCALES = ("linear", "log")
-STYLES = ("line", "dashed", "dotted", "wide", "points", "bars", "arrow path")
+STYLES = ("line", "dashed", "dotted", "dashdot", "wide", "points", "bars", "arrow path")
 
 
 @dataclass(frozen=True)

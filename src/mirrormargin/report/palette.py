@@ -76,7 +76,7 @@ NAMED = {
     "Adam": INK,
     "MirrorAdam": Color("#0f62c4", "#6aa9ff"),
     "SGD": GREY,
-    "SNGD": Color("#00795a", "#39c99b"),
+    "SNGD": Color("#0f62c4", "#6aa9ff"),
     "Powerpropagation": Color("#a33a84", "#ee92cf"),
     "gradual pruning": Color("#b98300", "#f0c14b"),
     "untrained": GREY,

@@ -1,7 +1,7 @@
 "use strict";
 // From a panel of the embedded data to Plotly's traces and layout, in the colours of the theme.
 const plots = (() => {
-  const DASHES = { dashed: "dash", dotted: "dot" };
+  const DASHES = { dashed: "dash", dotted: "dot", dashdot: "dashdot" };
   const coarse = matchMedia("(pointer: coarse)").matches;
 
   const readTheme = () => {

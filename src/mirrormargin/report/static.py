@@ -29,6 +29,7 @@ WIDTH = 7.0  # inches: two columns of a journal
 TITLE_WIDTH = 84  # characters of bold type across all columns
 ROW_HEIGHT = 2.35
 DPI = 300
+DASHES = {"dashed": (0, (4, 2)), "dotted": (0, (1, 1.6)), "dashdot": (0, (5, 1.6, 1, 1.6))}
 
 _SETTINGS = {
     "font.family": "DejaVu Sans",  # comes with matplotlib and has the subscripts
@@ -175,7 +176,7 @@ def _draw_series(axes: Axes, series: Series) -> None:
         return
     if series.low is not None and series.high is not None:
         axes.fill_between(x, series.low, series.high, color=color, alpha=0.16, linewidth=0)
-    shape = {"dashed": (0, (4, 2)), "dotted": (0, (1, 1.6))}.get(series.style, "-")
+    shape = DASHES.get(series.style, "-")
     width = 4.0 if series.style == "wide" else None
     axes.plot(x, y, color=color, linestyle=shape, linewidth=width, label=series.label)
     if series.style == "arrow path":

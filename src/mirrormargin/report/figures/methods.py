@@ -1,7 +1,7 @@
 """How ways to train look in a figure: what has an exponent has its colour, and no two look alike.
 
 "MirrorAdam p=1.1" is coloured as "p = 1.1" and "AdamW + L1" as "AdamW"; a second method of that
-colour is dashed, a third one dotted.
+colour is dashed, a third one dotted, a fourth one both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mirrormargin.report.palette import Color, find_color
 
 __all__ = ["Look", "choose_looks", "find_group"]
 
-STYLES = ("line", "dashed", "dotted", "wide")
+STYLES = ("line", "dashed", "dotted", "dashdot")
 _VARIANT = re.compile(r"(?: for pruning| \+ L1| to \d+%)+$")
 _EXPONENT = re.compile(r"\bp ?= ?(\d+(?:\.\d+)?)")
 
