@@ -28,7 +28,7 @@ def examine_curves(evidence: Evidence) -> Finding:
             share_at_least("trainings in which SNGD reaches SGD's last loss", is_reached),
             # One that never gets there took more steps than there were.
             smaller(
-                "steps of SNGD over those of SGD to the same loss, below 1",
+                "share of the steps that SNGD saves until SGD's last loss",
                 np.where(is_reached, share, 2.0),
                 np.ones_like(share),
             ),
