@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.claims.curves import find_first_steps
+from mirrormargin.claims.curves import find_first_steps, smooth
 from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
 from mirrormargin.report.figures.methods import choose_looks
 from mirrormargin.report.figures.spread import describe_mean, describe_seeds, find_mean
@@ -29,7 +29,7 @@ def build_curves(name: str, evidence: Evidence) -> Figure | None:
     if name not in evidence:
         return None
     _, arrays = evidence[name]
-    loss, steps = arrays["loss"], arrays["step"]
+    loss, steps = np.array([smooth(one) for one in arrays["loss"]]), arrays["step"]
     looks = choose_looks(arrays["optimizer"])
     lines = tuple(
         Series(look.name, steps, *find_mean(loss[k]), style=look.style, group=look.group)
@@ -48,11 +48,11 @@ def build_curves(name: str, evidence: Evidence) -> Figure | None:
     return Figure(
         name,
         f"Training loss of {DATA[name]}",
-        f"Training loss by step, {describe_seeds(loss.shape[1])}, each optimizer at the learning"
-        f" rate that validation data chose. Steps until {REFERENCE}'s last loss: the first recorded"
-        " step at which a training's loss, averaged over a tenth of the course, is at most the last"
-        f" one of {REFERENCE} with the same seed. Test accuracy in %, of the epoch selected on"
-        " validation data.",
+        "Training loss by step, averaged over the tenth of the course before it,"
+        f" {describe_seeds(loss.shape[1])}, each optimizer at the learning rate that validation"
+        f" data chose. Steps until {REFERENCE}'s last loss: the first recorded step at which that"
+        f" average is at most the last one of {REFERENCE} with the same seed. Test accuracy in %, of the"
+        " epoch selected on validation data.",
         (Panel("training loss", Axis("step"), Axis("loss", "log"), lines),),
         columns=1,
         table=Table(
