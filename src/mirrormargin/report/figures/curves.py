@@ -51,8 +51,8 @@ def build_curves(name: str, evidence: Evidence) -> Figure | None:
         "Training loss by step, averaged over the tenth of the course before it,"
         f" {describe_seeds(loss.shape[1])}, each optimizer at the learning rate that validation"
         f" data chose. Steps until {REFERENCE}'s last loss: the first recorded step at which that"
-        f" average is at most the last one of {REFERENCE} with the same seed. Test accuracy in %, of the"
-        " epoch selected on validation data.",
+        f" average is at most the last one of {REFERENCE} with the same seed. Test accuracy in %,"
+        " of the epoch selected on validation data.",
         (Panel("training loss", Axis("step"), Axis("loss", "log"), lines),),
         columns=1,
         table=Table(
