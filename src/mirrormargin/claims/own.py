@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -168,61 +169,61 @@ FRONTIERS = (
     ),
 )
 
-CLAIMS = (
-    Claim(
-        id="M.accuracy.imdb",
-        title="MirrorAdam trains a text transformer as well as AdamW",
-        statement="On IMDB, with the same epochs and learning rates chosen on validation data,"
-        " MirrorAdam at p = 1.1 is within one point of AdamW, and above what paper A reports.",
+
+def _claim(
+    id: str,
+    title: str,
+    statement: str,
+    experiment: str,
+    examine: Callable[[Evidence], Finding],
+    *,
+    should_hold: bool = False,
+) -> Claim:
+    return Claim(
+        id=id,
+        title=title,
+        statement=statement,
         source="this library",
         provenance=Provenance.OWN,
         published="",
-        experiment="imdb-optimizers",
-        examine=examine_accuracy,
-        figures=("imdb-optimizers",),
-        should_hold=False,
+        experiment=experiment,
+        examine=examine,
+        figures=(experiment,),
+        should_hold=should_hold,
+    )
+
+
+CLAIMS = (
+    _claim(
+        "M.accuracy.imdb",
+        "MirrorAdam trains a text transformer as well as AdamW",
+        "On IMDB, with the same epochs and learning rates chosen on validation data,"
+        " MirrorAdam at p = 1.1 is within one point of AdamW, and above what paper A reports.",
+        "imdb-optimizers",
+        examine_accuracy,
     ),
     *(
-        Claim(
-            id=f"M.{kind}.{name}",
-            title=f"On {data} {title}",
-            statement=statement,
-            source="this library",
-            provenance=Provenance.OWN,
-            published="",
-            experiment=f"pruning-{name}",
-            examine=examine,
-            figures=(f"pruning-{name}",),
-            should_hold=False,
-        )
+        _claim(f"M.{kind}.{name}", f"On {data} {title}", statement, f"pruning-{name}", examine)
         for kind, title, statement, examine in FRONTIERS
         for name, data in DATA_SETS.items()
     ),
-    Claim(
-        id="M.pruning.plain",
-        title="The plain rule needs fewer weights the smaller p",
-        statement="Of text transformers trained on IMDB by mirror descent as paper A uses it, those"
+    _claim(
+        "M.pruning.plain",
+        "The plain rule needs fewer weights the smaller p",
+        "Of text transformers trained on IMDB by mirror descent as paper A uses it, those"
         " at p = 1.1 keep their accuracy to one point with fewer weights than those at p = 2, and"
         " these with fewer than those at p = 3, on average over seeds.",
-        source="this library",
-        provenance=Provenance.OWN,
-        published="",
-        experiment="pruning-plain",
-        examine=examine_plain,
-        figures=("pruning-plain",),
-        should_hold=False,
+        "pruning-plain",
+        examine_plain,
     ),
-    Claim(
-        id="M.pruning.digits",
-        title="On digits MirrorAdam at p = 1.1 loses less to pruning than AdamW",
-        statement="With nine tenths of the block weights of a small vision transformer removed,"
+    _claim(
+        "M.pruning.digits",
+        "On digits MirrorAdam at p = 1.1 loses less to pruning than AdamW",
+        "With nine tenths of the block weights of a small vision transformer removed,"
         " MirrorAdam at p = 1.1 loses no more accuracy than AdamW, and its attention weights are"
         " sparser.",
-        source="this library",
-        provenance=Provenance.OWN,
-        published="",
-        experiment="digits",
-        examine=examine_digits,
-        figures=("digits",),
+        "digits",
+        examine_digits,
+        should_hold=True,
     ),
 )

@@ -20,7 +20,6 @@ from mirrormargin.cli.real_table import describe_epoch, describe_settings, print
 from mirrormargin.cli.signals import Signals
 from mirrormargin.cli.tables import print_json
 from mirrormargin.errors import TrainingError
-from mirrormargin.training.configurations import CONFIGURATIONS
 
 if TYPE_CHECKING:
     from mirrormargin.data import DataSet
@@ -88,10 +87,10 @@ def _find_summary(
 def _is_unchanged(sha256: dict[str, str], config: TrainingConfig) -> bool:
     """Whether your own file is still the one that was trained on; named data sets do not change."""
     path = Path(config.data.name)
-    if any(config.data.name == known.data.name for known in CONFIGURATIONS.values()):
-        return True
+    if path.is_absolute() and path.is_dir():
+        return False  # many files: loading them tells
     if not path.is_file():
-        return False  # many files, or none any more: loading them tells
+        return True
     return hashlib.sha256(path.read_bytes()).hexdigest() in sha256.values()
 
 

@@ -99,7 +99,7 @@ def _compare_pruning(
     sparse: dict[str, Any] = {"seeds": seeds, "removed": (0.9, 0.95, 0.98)}
     sparsest: dict[str, Any] = {"seeds": seeds, "removed": (0.9, 0.95, 0.98, 0.998)}
     strengths = {f"l1-{x:g}": L1Penalty(x) for x in penalties}
-    # Near p = 1 the longest steps do not learn, and the weakest penalties were not needed.
+    # MirrorAdam's grid is the smaller one: without the longest steps and the weakest penalties.
     strong = {name: penalty for name, penalty in strengths.items() if penalty.strength >= 3e-5}
     return (
         tune(config, "MirrorAdam for pruning", mirror, high_rates, **sparse),
