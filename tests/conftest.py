@@ -20,6 +20,8 @@ BESIDE = Path(__file__).parents[2] / "shared" / "data"
 if "MIRRORMARGIN_DATA" not in os.environ and BESIDE.is_dir():
     os.environ["MIRRORMARGIN_DATA"] = str(BESIDE)
 
+WORDS = ("a", "good", "bad", "film", "##s", "the", "plot", "was", "great", "dull", ".", "!", "x")
+
 # Each test process gets one torch thread: the processes already share the cores.
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
@@ -43,6 +45,29 @@ def real_data():
     if not folder or not (Path(folder) / "imdb").is_dir():
         pytest.skip("the data sets are not there: set MIRRORMARGIN_DATA to their folder")
     return Path(folder)
+
+
+@pytest.fixture
+def vocabulary():
+    """Word pieces with the special tokens where bert-base-uncased has them."""
+    unused = [f"[unused{number}]" for number in range(99)]
+    return ("[PAD]", *unused, "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS)
+
+
+@pytest.fixture
+def data_dir(tmp_path, monkeypatch, vocabulary):
+    """A data folder that holds nothing but the small vocabulary."""
+    import mirrormargin.data.files
+    from mirrormargin.data.verified import Source
+
+    folder = tmp_path / "data"
+    (folder / "wordpiece").mkdir(parents=True)
+    (folder / "wordpiece" / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
+    source = Source("wordpiece/vocab.txt")
+    monkeypatch.setattr(mirrormargin.data.files, "VOCABULARY", source)
+    monkeypatch.setenv("MIRRORMARGIN_DATA", str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return folder
 
 
 settings.register_profile("project", deadline=None, max_examples=50, derandomize=True)

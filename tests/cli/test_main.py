@@ -12,8 +12,8 @@ from mirrormargin.cli import main
 
 HEAVY = ("torch", "numba", "numpy", "scipy")
 COMMANDS = [
-    "demo", "train", "solve", "flow", "path", "prune", "reproduce", "campaign", "report", "doctor",
-    "completion",
+    "demo", "train", "solve", "flow", "path", "predict", "prune", "reproduce", "campaign", "report",
+    "doctor", "completion",
 ]  # fmt: skip
 
 
@@ -34,6 +34,7 @@ def run_python(code, **options):
         ["completion", "bash"],
         ["flow", "lab/nowhere"],
         ["campaign", "--help"],
+        ["predict", "--help"],
         ["prune", "--help"],
         ["train", "imdb/large"],
         ["train", "lab/unit_sphere", "--p", "1"],

@@ -1,14 +1,9 @@
-"""A cache folder for each test, a small vocabulary, and a web server with bad habits."""
+"""A cache folder for each test, and a web server with bad habits."""
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-
-import mirrormargin.data.files
-from mirrormargin.data.verified import Source
-
-WORDS = ("a", "good", "bad", "film", "##s", "the", "plot", "was", "great", "dull", ".", "!", "x")
 
 
 @pytest.fixture(autouse=True)
@@ -23,25 +18,6 @@ def real_cache(tmp_path_factory, monkeypatch):
     """One cache folder for all tests of real data: to take texts apart takes long."""
     folder = tmp_path_factory.getbasetemp() / "real"
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    return folder
-
-
-@pytest.fixture
-def vocabulary():
-    """Word pieces with the special tokens where bert-base-uncased has them."""
-    unused = [f"[unused{number}]" for number in range(99)]
-    return ("[PAD]", *unused, "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS)
-
-
-@pytest.fixture
-def data_dir(tmp_path, monkeypatch, vocabulary):
-    """A data folder that holds nothing but the small vocabulary."""
-    folder = tmp_path / "data"
-    (folder / "wordpiece").mkdir(parents=True)
-    (folder / "wordpiece" / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
-    source = Source("wordpiece/vocab.txt")
-    monkeypatch.setattr(mirrormargin.data.files, "VOCABULARY", source)
-    monkeypatch.setenv("MIRRORMARGIN_DATA", str(folder))
     return folder
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirrormargin.cli.options import add_output, add_report, describe, read_number
+from mirrormargin.cli.trained import find_weights, load_trained_data, read_training
 from mirrormargin.errors import RunError, TrainingError
 
 if TYPE_CHECKING:
@@ -91,18 +92,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise TrainingError(
             f"--share is {arguments.share:g}: give a number between 0 and 1, such as 0.95"
         )
-    config = _read_config(arguments.folder)
+    config = read_training(arguments.folder)
     out = _find_place(arguments)
     from mirrormargin.training.checkpoint import read_tensors
     from mirrormargin.training.pruning import measure_file_sizes, prune, save_pruned
     from mirrormargin.training.sparsity import select_matrices
 
-    path = arguments.folder / f"{arguments.weights}.safetensors"
-    if not path.exists():
-        raise TrainingError(
-            f"{path} does not exist, for the training has not ended: go on with mirrormargin train"
-        )
-    state, _ = read_tensors(path)
+    state, _ = read_tensors(find_weights(arguments.folder, arguments.weights))
     chosen = select_matrices(state, arguments.matrices)
     report: dict[str, Any] = {
         "folder": str(arguments.folder),
@@ -119,25 +115,14 @@ def run(arguments: argparse.Namespace) -> int:
     )
     report["zeros"] = prune(state, arguments.share, arguments.matrices, arguments.ranking)
     report["bytes"] = measure_file_sizes(state)._asdict()
-    data = _load_data(arguments, config) if arguments.evaluate else None
+    data = None
+    if arguments.evaluate:
+        data = load_trained_data(arguments.folder, config, arguments.data_dir)
     report["bytes_written"] = save_pruned(state, out, arguments.format)
     if data is not None:
         report["accuracy"] = _evaluate(config, data, original, out)
     _print(report, arguments)
     return 0
-
-
-def _read_config(folder: Path) -> TrainingConfig:
-    from mirrormargin.cli.real_training import read_document
-    from mirrormargin.training.config import TrainingConfig
-
-    document = read_document(folder / "config.json") if folder.is_dir() else None
-    if document is None or "config" not in document:
-        raise TrainingError(
-            f"{folder} holds no training on real data: give a folder that mirrormargin train wrote,"
-            " such as that of mirrormargin train digits/tiny"
-        )
-    return TrainingConfig.from_dict(document["config"])
 
 
 def _find_place(arguments: argparse.Namespace) -> Path:
@@ -155,21 +140,6 @@ def _find_place(arguments: argparse.Namespace) -> Path:
     if out.exists() and not arguments.overwrite:
         raise RunError(f"{out} exists already: add --overwrite to replace it, or choose another")
     return out
-
-
-def _load_data(arguments: argparse.Namespace, config: TrainingConfig) -> DataSet:
-    """What the model was trained on."""
-    from mirrormargin.cli.real_training import read_document
-    from mirrormargin.training.building import load_training_data
-
-    data = load_training_data(config, data_dir=arguments.data_dir)
-    document = read_document(arguments.folder / "config.json") or {}
-    if document.get("data", {}).get("sha256", data.sha256) != data.sha256:
-        raise TrainingError(
-            f"the files of {data.name} have changed since this training: what it is evaluated on"
-            " may be what it has learnt; bring them back, or leave out --evaluate"
-        )
-    return data
 
 
 def _evaluate(

@@ -50,8 +50,10 @@ def train_real(arguments: argparse.Namespace) -> int:
         return 0
     print_summary(summary)
     if not arguments.quiet:
-        print(f"\n{folder} has the weights; to remove most of them:")
-        print(f"  mirrormargin prune {shlex.quote(str(folder))} --share 0.95")
+        place = shlex.quote(str(folder))
+        print(f"\n{folder} has the weights; to remove most of them, or to use them:")
+        print(f"  mirrormargin prune {place} --share 0.95")
+        print(f"  mirrormargin predict {place} INPUT")
     return 0
 
 

@@ -1,7 +1,15 @@
 """Real data: verified files, word pieces, splits."""
 
 from mirrormargin.data.dataset import DataSet, Split
-from mirrormargin.data.encoding import make_encoder
+from mirrormargin.data.encoding import encode_images, encode_texts, make_encoder
 from mirrormargin.data.loading import DATA_SETS, load_data
 
-__all__ = ["DATA_SETS", "DataSet", "Split", "load_data", "make_encoder"]
+__all__ = [
+    "DATA_SETS",
+    "DataSet",
+    "Split",
+    "encode_images",
+    "encode_texts",
+    "load_data",
+    "make_encoder",
+]

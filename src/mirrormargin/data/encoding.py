@@ -1,15 +1,23 @@
-"""Single texts in the numbers of a data set's vocabulary, as a model trained on it reads them."""
+"""New texts and images, as a model that was trained on a data set reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from mirrormargin.data.dataset import DataSet
 from mirrormargin.data.files import find_vocabulary
+from mirrormargin.data.framing import frame
+from mirrormargin.data.own_images import colour, read_image
+from mirrormargin.data.vocabulary import renumber
 from mirrormargin.data.wordpiece import tokenize
 from mirrormargin.errors import DataError
 
-__all__ = ["make_encoder"]
+__all__ = ["encode_images", "encode_texts", "make_encoder"]
 
 
 def make_encoder(
@@ -38,3 +46,71 @@ def make_encoder(
         return [numbers[piece] for piece in seen], seen
 
     return encode
+
+
+def encode_texts(
+    texts: Sequence[str],
+    data: DataSet,
+    *,
+    keep: str = "head",
+    data_dir: str | Path | None = None,
+    download: bool = False,
+) -> Tensor:
+    """Texts as the rows of ``data``, cut to its length.
+
+    Args:
+        texts: One or more; where ``data`` is of pairs, each with a tab between its two.
+        data: What the model was trained on.
+        keep: What was kept of long texts, as in :func:`load_data`.
+        data_dir: Where the whole vocabulary is looked for, likewise.
+        download: Whether to fetch it if it is absent.
+
+    Returns:
+        int32, (N, T).
+
+    Raises:
+        DataError: If a text is empty, or is a pair where there should be none or the reverse.
+    """
+    assert data.vocabulary is not None
+    row = data.train.inputs[0]
+    num_texts = int((row == data.vocabulary.index("[SEP]")).sum())
+    columns = [_part(text, num_texts) for text in texts]
+    whole = find_vocabulary(data_dir, download)[1]
+    first, *others = [
+        tokenize([column[place] for column in columns], whole) for place in range(num_texts)
+    ]
+    rows = frame(first, others[0] if others else None, len(row), keep)
+    numbers = {piece: number for number, piece in enumerate(whole)}
+    pieces = np.array([numbers[piece] for piece in data.vocabulary])
+    return torch.from_numpy(renumber(rows, pieces, len(whole)))
+
+
+def _part(text: str, num_texts: int) -> list[str]:
+    parts = text.split("\t") if num_texts == 2 else [text]
+    if len(parts) != num_texts:
+        raise DataError(f"{text!r}: the model compares two texts, give both with a tab between")
+    if not all(part.strip() for part in parts):
+        raise DataError(f"{text!r} has no words: give a text")
+    return parts
+
+
+def encode_images(paths: Sequence[Path], data: DataSet) -> Tensor:
+    """Image files of the size and colours of ``data``, uint8, (N, C, H, W).
+
+    Raises:
+        DataError: If a file is no image, or one of another size, or coloured where ``data`` is
+            grey.
+    """
+    channels, height, width = data.train.inputs.shape[1:]
+    images = []
+    for path in paths:
+        image = read_image(path)
+        if image.shape[:2] != (height, width):
+            raise DataError(
+                f"{path} has {image.shape[1]} x {image.shape[0]} pixels, but the model was trained"
+                f" on {width} x {height}: resize it"
+            )
+        if channels == 1 and image.ndim == 3:
+            raise DataError(f"{path} has colours, but the model was trained on grey images")
+        images.append(image[None] if channels == 1 else colour(image).transpose(2, 0, 1))
+    return torch.from_numpy(np.stack(images))

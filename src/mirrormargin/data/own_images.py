@@ -18,7 +18,7 @@ from mirrormargin.data.prepared import Arrays
 from mirrormargin.data.splitting import split_classes
 from mirrormargin.errors import DataError
 
-__all__ = ["list_images", "read_own_images"]
+__all__ = ["colour", "list_images", "read_image", "read_own_images"]
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 
@@ -49,7 +49,7 @@ def read_own_images(folder: Path, paths: list[Path]) -> tuple[Arrays, str, tuple
         DataError: If a file is no image, of another size or of more than 8 bits, or
             there are too few.
     """
-    images = [_read_image(path) for path in paths]
+    images = [read_image(path) for path in paths]
     height, width = images[0].shape[:2]
     for path, image in zip(paths, images, strict=True):
         if image.shape[:2] != (height, width):
@@ -58,7 +58,7 @@ def read_own_images(folder: Path, paths: list[Path]) -> tuple[Arrays, str, tuple
                 f" {height}: give all images one size"
             )
     if any(image.ndim == 3 for image in images):
-        images = [_colour(image) for image in images]
+        images = [colour(image) for image in images]
     # By digest of the pixels: what is there twice counts once.
     chosen: dict[str, int] = {}
     for number, image in enumerate(images):
@@ -80,8 +80,12 @@ def read_own_images(folder: Path, paths: list[Path]) -> tuple[Arrays, str, tuple
     return arrays, note, classes
 
 
-def _read_image(path: Path) -> Images:
-    """(height, width) for grey images, else (height, width, 3)."""
+def read_image(path: Path) -> Images:
+    """(height, width) for grey images, else (height, width, 3).
+
+    Raises:
+        DataError: If it is no image, or one of more than 8 bits.
+    """
     try:
         with import_pillow().open(path) as picture:
             if picture.mode.startswith(("I", "F")):
@@ -95,5 +99,6 @@ def _read_image(path: Path) -> Images:
         raise DataError(f"{path} cannot be read as an image: {error}") from error
 
 
-def _colour(image: Images) -> Images:
+def colour(image: Images) -> Images:
+    """With three colours, also if it was grey."""
     return image if image.ndim == 3 else np.repeat(image[:, :, None], 3, axis=2)

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from mirrormargin.data import Split
 
-__all__ = ["compute_loss", "count_right", "evaluate"]
+__all__ = ["compute_loss", "compute_probabilities", "count_right", "evaluate"]
 
 BATCH = 250
 
@@ -26,6 +26,18 @@ def count_right(logits: Tensor, labels: Tensor) -> int:
     """How many examples get their own class."""
     chosen = (logits > 0).long() if logits.ndim == 1 else logits.argmax(dim=1)
     return int((chosen == labels).sum())
+
+
+@torch.no_grad()
+def compute_probabilities(model: nn.Module, inputs: Tensor) -> Tensor:
+    """What a model in evaluation mode gives each class, (N, classes)."""
+    parts = []
+    for batch in inputs.split(BATCH):
+        logits = model(batch)
+        if logits.ndim == 1:  # of class 1; class 0 has 0
+            logits = torch.stack([torch.zeros_like(logits), logits], dim=1)
+        parts.append(logits.double().softmax(dim=1))
+    return torch.cat(parts)
 
 
 @torch.no_grad()

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from mirrormargin.errors import ModelError, TrainingError
 from mirrormargin.training.reviews import REVIEWS, Review
 
-__all__ = ["AttendedReview", "TokenSelection", "score_token_selection"]
+__all__ = ["AttendedReview", "TokenSelection", "attend", "score_token_selection"]
 
 Encode = Callable[[str], tuple[list[int], list[str]]]
 CLS, PAD = "[CLS]", "[PAD]"
@@ -134,8 +134,10 @@ def score_token_selection(
                 skipped.append(review)
                 continue
             position = tokens.index(review.word)
-            attention, prediction = _look(model, ids)
-            rows.append(AttendedReview(review, tuple(tokens), attention, position, prediction))
+            weights = attend(model, ids)
+            with torch.no_grad():
+                prediction = _classify(model(_make_batch(model, ids)))
+            rows.append(AttendedReview(review, tuple(tokens), weights, position, prediction))
     finally:
         for module, mode in modes.items():
             module.training = mode
@@ -173,10 +175,13 @@ def _encode(encode: Encode, review: Review) -> tuple[list[int], list[str]]:
 
 
 @torch.no_grad()
-def _look(model: Any, ids: list[int]) -> tuple[tuple[float, ...], int]:
-    """The attention of [CLS] in the last block, T numbers, and the class that the model gives."""
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    batch, size = torch.tensor([ids], device=device), len(ids)
+def attend(model: Any, ids: Sequence[int]) -> tuple[float, ...]:
+    """The attention of [CLS] on each of T tokens, in the last block, the mean over its heads.
+
+    Raises:
+        ModelError: If the model gives attention of another form.
+    """
+    batch, size = _make_batch(model, ids), len(ids)
     attention = model.attention(batch)
     if attention.ndim != 5 or attention.shape[0] != 1 or attention.shape[3:] != (size, size):
         raise ModelError(
@@ -189,7 +194,12 @@ def _look(model: Any, ids: list[int]) -> tuple[tuple[float, ...], int]:
             "model.attention gave rows that are not shares (>= 0, sum 1): return the attention "
             "after the softmax, without dropout"
         )
-    return tuple(row.tolist()), _classify(model(batch))
+    return tuple(row.tolist())
+
+
+def _make_batch(model: Any, ids: Sequence[int]) -> Tensor:
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    return torch.tensor([list(ids)], device=device)
 
 
 def _classify(logits: Tensor) -> int:
