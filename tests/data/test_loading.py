@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from mirrormargin.data import DATA_SETS, load_data, make_encoder
+from mirrormargin.data import DATA_SETS, encode_texts, load_data, make_encoder
 from mirrormargin.data.sources import LAYOUTS
 from mirrormargin.data.verified import Source
 from mirrormargin.errors import DataError
@@ -127,6 +127,14 @@ def test_encoded_texts_are_as_in_the_data_set(imdb):
     assert pieces[-2:] == ["x", "[SEP]"]
     assert [data.vocabulary[number] for number in ids] == pieces
     assert "[UNK]" in pieces
+
+
+def test_raw_reviews_are_cleaned_as_those_of_training(imdb):
+    data = load_data("imdb")
+    texts = [json.loads(row)["text"] for row in (imdb / "imdb/test.jsonl").read_text().splitlines()]
+    encoded = encode_texts(texts, data)
+    expected = {tuple(row.tolist()) for row in data.test.inputs}
+    assert {tuple(row.tolist()) for row in encoded} == expected
 
 
 def test_an_encoder_needs_the_special_tokens(data_dir):

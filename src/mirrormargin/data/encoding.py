@@ -13,6 +13,7 @@ from mirrormargin.data.dataset import DataSet
 from mirrormargin.data.files import find_vocabulary
 from mirrormargin.data.framing import frame
 from mirrormargin.data.own_images import colour, read_image
+from mirrormargin.data.text_sets import TEXT_SETS
 from mirrormargin.data.vocabulary import renumber
 from mirrormargin.data.wordpiece import tokenize
 from mirrormargin.errors import DataError
@@ -74,7 +75,8 @@ def encode_texts(
     assert data.vocabulary is not None
     row = data.train.inputs[0]
     num_texts = int((row == data.vocabulary.index("[SEP]")).sum())
-    columns = [_part(text, num_texts) for text in texts]
+    clean = TEXT_SETS[data.name].clean if data.name in TEXT_SETS else str
+    columns = [_part(clean(text), num_texts) for text in texts]
     whole = find_vocabulary(data_dir, download)[1]
     first, *others = [
         tokenize([column[place] for column in columns], whole) for place in range(num_texts)

@@ -27,10 +27,17 @@ class TextSet:
     Attributes:
         classes: Names by number.
         read: From the paths of its files to its splits and a note.
+        clean: What is done to a text as it stands in those files.
     """
 
     classes: tuple[str, ...]
     read: Callable[[list[Path]], tuple[Parts, str]]
+    clean: Callable[[str], str] = str
+
+
+def clean_imdb(text: str) -> str:
+    """Line breaks as blanks."""
+    return text.replace("<br />", " ")
 
 
 def read_imdb(paths: list[Path]) -> tuple[Parts, str]:
@@ -41,7 +48,7 @@ def read_imdb(paths: list[Path]) -> tuple[Parts, str]:
     kept = [row for row in own if compute_share(row["movie"]) >= 0.1]
     train = _drop(kept, "text", held)
     parts = {
-        name: Texts([row["text"].replace("<br />", " ") for row in rows], _get_labels(rows))
+        name: Texts([clean_imdb(row["text"]) for row in rows], _get_labels(rows))
         for name, rows in (("train", train), ("validation", held), ("test", test))
     }
     note = (
@@ -164,7 +171,7 @@ def _get_labels(rows: list[Row]) -> list[int]:
 
 
 TEXT_SETS: dict[str, TextSet] = {
-    "imdb": TextSet(("negative", "positive"), read_imdb),
+    "imdb": TextSet(("negative", "positive"), read_imdb, clean_imdb),
     "sst2": TextSet(("negative", "positive"), read_sst2),
     "mnli-subset": TextSet(NLI_CLASSES, read_mnli_subset),
     "mnli": TextSet(NLI_CLASSES, read_mnli),
