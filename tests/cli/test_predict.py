@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from mirrormargin.cli import main
 from mirrormargin.data import load_data
@@ -84,10 +85,9 @@ def test_a_pruned_file_answers_for_itself(digits, tmp_path, capsys):
 
 
 def test_texts_of_arguments_files_and_stdin(reviews, tmp_path, capsys, monkeypatch):
-    (tmp_path / "more.txt").write_text("the plot was dull!\n\n  the film was x great\n")
-    answers = ask(
-        reviews, "the plot was good!", "--file", tmp_path / "more.txt", "--attention", capsys=capsys
-    )
+    lines = "the plot was good!\r\nthe plot \x85 was dull!\n\n  the film was x great\n"
+    (tmp_path / "more.txt").write_bytes(lines.encode("utf-8-sig"))
+    answers = ask(reviews, "--lines", tmp_path / "more.txt", "--attention", capsys=capsys)
     assert [answer["class"] for answer in answers] == ["yes", "no", "yes"]
     for answer in answers:
         assert sum(answer["probabilities"].values()) == pytest.approx(1, abs=1e-5)
@@ -97,9 +97,10 @@ def test_texts_of_arguments_files_and_stdin(reviews, tmp_path, capsys, monkeypat
     tokens = [token for token, _ in answers[1]["attention"]]
     assert tokens == ["[CLS]", "the", "plot", "was", "dull", "!", "[SEP]"]
 
-    monkeypatch.setattr("sys.stdin", io.StringIO("the plot was good!\n"))
-    (answer,) = ask(reviews, "--file", "-", "--attention", capsys=capsys)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the plot was good!\n")))
+    (answer,) = ask(reviews, "--lines", "-", "--attention", capsys=capsys)
     assert answer == answers[0]
+    assert ask(reviews, "--attention", "the plot was good!", capsys=capsys) == [answer]
 
 
 def test_the_table_shows_what_is_attended_to(reviews, capsys):
@@ -112,7 +113,7 @@ def test_the_table_shows_what_is_attended_to(reviews, capsys):
     best = max(words, key=lambda pair: pair[1])
     cells = row.split()
     assert cells[:4] == [answer["class"], f"{answer['probability']:.1%}", best[0], f"{best[1]:.2f}"]
-    assert row.endswith("x x x x...")
+    assert row.endswith("x ... x x x x x x x x x x x x x x")
 
 
 @pytest.mark.parametrize(
@@ -120,9 +121,12 @@ def test_the_table_shows_what_is_attended_to(reviews, capsys):
     [
         (["nowhere", "x"], "nowhere holds no training on real data"),
         (["begun", "x"], "the training has not ended"),
-        (["RUN"], "there is nothing to predict"),
-        (["RUN", "--file", "none.txt"], "none.txt cannot be read: No such file"),
-        (["RUN", "--file", "damaged.txt"], "damaged.txt is no text in UTF-8"),
+        (["x" * 500, "x"], "xxx holds no training on real data"),
+        (["RUN"], "the following arguments are required: INPUT"),
+        (["RUN", "--lines", "empty.txt"], "empty.txt: there is nothing in it to predict"),
+        (["RUN", "--lines", "none.txt"], "'none.txt' cannot be read: No such file"),
+        (["RUN", "--lines", "damaged.txt"], "damaged.txt is no text in UTF-8"),
+        (["RUN", "IMAGE", "--weights", "other"], "other holds no weights of the model in"),
         (["RUN", "none.png"], "none.png cannot be read as an image"),
         (["RUN", "IMAGE", "--weights", "best"], "--weights is 'best': give selected, final"),
         (["RUN", "IMAGE", "--attention"], "--attention shows tokens of texts"),
@@ -133,6 +137,8 @@ def test_a_wrong_input_is_one_line_and_exit_2(digits, argv, message, tmp_path, m
     run, paths = digits
     monkeypatch.chdir(tmp_path)
     (tmp_path / "damaged.txt").write_bytes(b"\xff\xfe\xff")
+    (tmp_path / "empty.txt").write_text("\n \n")
+    save_file({"weight": torch.zeros(2)}, tmp_path / "other")
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun/config.json").write_bytes((run / "config.json").read_bytes())
     shutil.copytree(run, tmp_path / "changed")

@@ -52,12 +52,20 @@ def test_pairs_have_a_tab_between(data_dir, monkeypatch):
         encode_texts(["a film"], data)
 
 
-def test_a_text_needs_words(data_dir):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("  ", "has no words: give a text"),
+        ("\u200b", "has no words: give a text"),
+        ("caf\udce9", "is no text in UTF-8"),
+    ],
+)
+def test_a_text_needs_words(data_dir, text, message):
     rows = [{"text": f"a film{' x' * k}", "label": k % 2} for k in range(20)]
     write_rows(data_dir / "own.jsonl", rows)
     data = load_data(data_dir / "own.jsonl")
-    with pytest.raises(DataError, match="has no words: give a text"):
-        encode_texts(["good", "  "], data)
+    with pytest.raises(DataError, match=message):
+        encode_texts(["good", text], data)
 
 
 @pytest.mark.parametrize("shape", [(6, 4), (6, 4, 3)])
@@ -82,7 +90,7 @@ def test_an_image_that_does_not_fit_is_named(tmp_path):
     Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "colour.png")
     with pytest.raises(DataError, match=r"wide.png has 9 x 8 pixels, but .* on 8 x 8: resize it"):
         encode_images([tmp_path / "wide.png"], data)
-    with pytest.raises(DataError, match=r"colour.png has colours, but .* on grey images"):
+    with pytest.raises(DataError, match=r"colour.png is stored in colours, but .* on grey images"):
         encode_images([tmp_path / "colour.png"], data)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirrormargin.cli.options import add_report, describe
-from mirrormargin.cli.trained import find_weights, load_trained_data, read_training
+from mirrormargin.cli.trained import add_training, find_weights, load_trained_data, read_training
 from mirrormargin.errors import DataError, TrainingError
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ MOST = 5  # tokens that a line shows
 SPECIAL = ("[CLS]", "[SEP]")
 MORE = """\
 inputs:
-  a text        in quotes; of a model that compares two texts, both with a tab between
+  a text        in quotes; of a model that compares two texts, both with a tab between. What is
+                longer than the texts of training is cut as they were.
   an image      the path of a file of the size that the model was trained on
 """
 
@@ -38,7 +40,7 @@ def add_parser(commands: Any) -> None:
         **describe(
             [
                 ("predict runs/imdb 'A dull film.' 'What a lovely cast!'", "two texts"),
-                ("predict runs/imdb --file reviews.txt --json", "a text a line; - for stdin"),
+                ("predict runs/imdb --lines reviews.txt --json", "a text a line"),
                 ("predict runs/imdb 'Not bad.' --attention", "and where the last block looks"),
                 ("predict runs/digits seven.png", "an image"),
                 (
@@ -49,10 +51,12 @@ def add_parser(commands: Any) -> None:
             more=MORE,
         ),
     )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of mirrormargin train")
-    parser.add_argument("inputs", nargs="*", metavar="INPUT", help="texts or images, see below")
+    add_training(parser)
+    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="texts or images, see below")
     parser.add_argument(
-        "--file", metavar="FILE", help="more inputs, one a line, empty lines left out; - for stdin"
+        "--lines",
+        action="store_true",
+        help="each INPUT is a file of inputs, one a line, empty lines left out; - for stdin",
     )
     parser.add_argument(
         "--weights",
@@ -67,9 +71,6 @@ def add_parser(commands: Any) -> None:
         help=f"show the {MOST} tokens of a text that [CLS] attends to most: last block, mean of"
         " its heads",
     )
-    parser.add_argument(
-        "--data-dir", type=Path, metavar="FOLDER", help="where data is (default: MIRRORMARGIN_DATA)"
-    )
     add_report(parser)
     parser.set_defaults(run=run)
 
@@ -77,23 +78,25 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Load the model and what its training read inputs by; print a row for each input."""
     config = read_training(arguments.folder)
-    inputs = [*arguments.inputs, *_read_lines(arguments.file)]
+    inputs: list[str] = arguments.inputs
+    if arguments.lines:
+        inputs = [line for name in inputs for line in _read_lines(name)]
     if not inputs:
-        raise DataError("there is nothing to predict: give texts or images, or --file FILE")
+        raise DataError(f"{', '.join(arguments.inputs)}: there is nothing in it to predict")
     weights: str = arguments.weights
     is_own = weights in ("selected", "final")
     find_weights(arguments.folder, weights if is_own else "final")
-    if not is_own and not Path(weights).is_file():
+    if not is_own and not os.path.isfile(weights):
         raise TrainingError(
             f"--weights is {weights!r}: give selected, final, or a file of mirrormargin prune"
         )
     from mirrormargin.training.building import load_model
     from mirrormargin.training.evaluation import compute_probabilities
 
-    data = load_trained_data(arguments.folder, config, arguments.data_dir)
+    data = load_trained_data(arguments, config)
     if arguments.attention and data.kind != "text":
         raise TrainingError("--attention shows tokens of texts, and this model reads images")
-    rows = _encode(inputs, config, data, arguments.data_dir)
+    rows = _encode(inputs, config, data, arguments)
     model = load_model(arguments.folder, data, weights)
     answers = []
     for number, shares in enumerate(compute_probabilities(model, rows).tolist()):
@@ -113,26 +116,35 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _read_lines(name: str | None) -> list[str]:
-    if name is None:
-        return []
+def _read_lines(name: str) -> list[str]:
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
+        if name == "-":
+            contents = b"" if sys.stdin is None else sys.stdin.buffer.read()
+        else:
+            contents = Path(name).read_bytes()
+        text = contents.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{name} is no text in UTF-8: {error.reason}") from error
     except OSError as error:
-        raise DataError(f"{name} cannot be read: {error.strerror}") from error
-    return [line for line in text.splitlines() if line.strip()]
+        raise DataError(f"{name!r} cannot be read: {error.strerror}") from error
+    # Not splitlines: texts hold other characters that it takes for ends of lines.
+    return [line.rstrip("\r") for line in text.split("\n") if line.strip()]
 
 
 def _encode(
-    inputs: list[str], config: TrainingConfig, data: DataSet, data_dir: Path | None
+    inputs: list[str], config: TrainingConfig, data: DataSet, arguments: argparse.Namespace
 ) -> Tensor:
     from mirrormargin.data import encode_images, encode_texts
 
     if data.kind == "image":
         return encode_images([Path(name) for name in inputs], data)
-    return encode_texts(inputs, data, keep=config.data.keep, data_dir=data_dir)
+    return encode_texts(
+        inputs,
+        data,
+        keep=config.data.keep,
+        data_dir=arguments.data_dir,
+        download=arguments.download,
+    )
 
 
 def _look(model: nn.Module, data: DataSet, row: Tensor) -> list[list[Any]]:
@@ -156,10 +168,17 @@ def _print(answers: list[dict[str, Any]], arguments: argparse.Namespace) -> None
     rows = []
     for answer in answers:
         text = " ".join(answer["input"].split())
+        text = "".join(letter if letter.isprintable() else "?" for letter in text)
         cells = [answer["class"], f"{answer['probability']:.1%}"]
         if arguments.attention:
             words = [pair for pair in answer["attention"] if pair[0] not in SPECIAL]
             words = sorted(words, key=lambda pair: -pair[1])[:MOST]
             cells.append(" ".join(f"{word} {weight:.2f}" for word, weight in words))
-        rows.append([*cells, text if len(text) <= WIDEST else f"{text[: WIDEST - 3].rstrip()}..."])
+        rows.append([*cells, _shorten(text)])
     print_table(names, rows)
+
+
+def _shorten(text: str) -> str:
+    """Both ends: a path says most in its last part."""
+    half = (WIDEST - 5) // 2
+    return text if len(text) <= WIDEST else f"{text[:half].rstrip()} ... {text[-half:].lstrip()}"

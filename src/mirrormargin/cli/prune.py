@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirrormargin.cli.options import add_output, add_report, describe, read_number
-from mirrormargin.cli.trained import find_weights, load_trained_data, read_training
+from mirrormargin.cli.trained import add_training, find_weights, load_trained_data, read_training
 from mirrormargin.errors import RunError, TrainingError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def add_parser(commands: Any) -> None:
             more=MORE,
         ),
     )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of mirrormargin train")
+    add_training(parser)
     parser.add_argument(
         "--share",
         type=read_number,
@@ -75,9 +75,6 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--evaluate", action="store_true", help="measure the accuracy on validation data"
-    )
-    parser.add_argument(
-        "--data-dir", type=Path, metavar="FOLDER", help="where data is (default: MIRRORMARGIN_DATA)"
     )
     add_output(
         parser, "(default: in FOLDER, named by the share)", metavar="FILE", overwrite="a file"
@@ -117,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     report["bytes"] = measure_file_sizes(state)._asdict()
     data = None
     if arguments.evaluate:
-        data = load_trained_data(arguments.folder, config, arguments.data_dir)
+        data = load_trained_data(arguments, config)
     report["bytes_written"] = save_pruned(state, out, arguments.format)
     if data is not None:
         report["accuracy"] = _evaluate(config, data, original, out)

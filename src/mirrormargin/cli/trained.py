@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mirrormargin.cli.real_training import read_document
 from mirrormargin.errors import TrainingError
@@ -12,7 +13,17 @@ if TYPE_CHECKING:
     from mirrormargin.data import DataSet
     from mirrormargin.training.config import TrainingConfig
 
-__all__ = ["find_weights", "load_trained_data", "read_training"]
+__all__ = ["add_training", "find_weights", "load_trained_data", "read_training"]
+
+
+def add_training(parser: Any) -> None:
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of mirrormargin train")
+    parser.add_argument(
+        "--data-dir", type=Path, metavar="FOLDER", help="where data is (default: MIRRORMARGIN_DATA)"
+    )
+    parser.add_argument(
+        "--download", action="store_true", help="fetch the data that it was trained on, if absent"
+    )
 
 
 def read_training(folder: Path) -> TrainingConfig:
@@ -23,7 +34,10 @@ def read_training(folder: Path) -> TrainingConfig:
     """
     from mirrormargin.training.config import TrainingConfig
 
-    document = read_document(folder / "config.json") if folder.is_dir() else None
+    try:
+        document = read_document(folder / "config.json") if folder.is_dir() else None
+    except OSError:  # a text in its place, longer than any name
+        document = None
     if document is None or "config" not in document:
         raise TrainingError(
             f"{folder} holds no training on real data: give a folder that mirrormargin train wrote,"
@@ -46,7 +60,7 @@ def find_weights(folder: Path, name: str) -> Path:
     return path
 
 
-def load_trained_data(folder: Path, config: TrainingConfig, data_dir: Path | None) -> DataSet:
+def load_trained_data(arguments: argparse.Namespace, config: TrainingConfig) -> DataSet:
     """What the model was trained on.
 
     Raises:
@@ -54,8 +68,8 @@ def load_trained_data(folder: Path, config: TrainingConfig, data_dir: Path | Non
     """
     from mirrormargin.training.building import load_training_data
 
-    data = load_training_data(config, data_dir=data_dir)
-    document = read_document(folder / "config.json") or {}
+    data = load_training_data(config, data_dir=arguments.data_dir, download=arguments.download)
+    document = read_document(arguments.folder / "config.json") or {}
     if document.get("data", {}).get("sha256", data.sha256) != data.sha256:
         raise TrainingError(
             f"the files of {data.name} have changed since this training: its model may have learnt"

@@ -70,7 +70,7 @@ def encode_texts(
         int32, (N, T).
 
     Raises:
-        DataError: If a text is empty, or is a pair where there should be none or the reverse.
+        DataError: If a text has no word in it, or is none of a pair where there should be two.
     """
     assert data.vocabulary is not None
     row = data.train.inputs[0]
@@ -78,9 +78,12 @@ def encode_texts(
     clean = TEXT_SETS[data.name].clean if data.name in TEXT_SETS else str
     columns = [_part(clean(text), num_texts) for text in texts]
     whole = find_vocabulary(data_dir, download)[1]
-    first, *others = [
+    first, *others = parts = [
         tokenize([column[place] for column in columns], whole) for place in range(num_texts)
     ]
+    for text, *lengths in zip(texts, *(part.lengths for part in parts), strict=True):
+        if 0 in lengths:
+            raise DataError(f"{text!r} has no words: give a text")
     rows = frame(first, others[0] if others else None, len(row), keep)
     numbers = {piece: number for number, piece in enumerate(whole)}
     pieces = np.array([numbers[piece] for piece in data.vocabulary])
@@ -88,11 +91,13 @@ def encode_texts(
 
 
 def _part(text: str, num_texts: int) -> list[str]:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # bytes of a command line that are no text
+        raise DataError(f"{text!r} is no text in UTF-8: {error.reason}") from error
     parts = text.split("\t") if num_texts == 2 else [text]
     if len(parts) != num_texts:
         raise DataError(f"{text!r}: the model compares two texts, give both with a tab between")
-    if not all(part.strip() for part in parts):
-        raise DataError(f"{text!r} has no words: give a text")
     return parts
 
 
@@ -113,6 +118,9 @@ def encode_images(paths: Sequence[Path], data: DataSet) -> Tensor:
                 f" on {width} x {height}: resize it"
             )
         if channels == 1 and image.ndim == 3:
-            raise DataError(f"{path} has colours, but the model was trained on grey images")
+            raise DataError(
+                f"{path} is stored in colours, but the model was trained on grey images: save it as"
+                " grey"
+            )
         images.append(image[None] if channels == 1 else colour(image).transpose(2, 0, 1))
     return torch.from_numpy(np.stack(images))

@@ -86,8 +86,9 @@ def read_image(path: Path) -> Images:
     Raises:
         DataError: If it is no image, or one of more than 8 bits.
     """
+    pillow = import_pillow()
     try:
-        with import_pillow().open(path) as picture:
+        with pillow.open(path) as picture:
             if picture.mode.startswith(("I", "F")):
                 raise DataError(
                     f"{path} has more than 8 bits for a pixel (mode {picture.mode}), which would"
@@ -95,7 +96,8 @@ def read_image(path: Path) -> Images:
                 )
             is_grey = picture.mode in ("1", "L")
             return np.asarray(picture.convert("L" if is_grey else "RGB"))
-    except (OSError, ValueError, SyntaxError) as error:  # what Pillow raises on damaged files
+    # What Pillow raises on files that are damaged, or of more pixels than it deems safe.
+    except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError) as error:
         raise DataError(f"{path} cannot be read as an image: {error}") from error
 
 

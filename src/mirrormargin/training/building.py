@@ -32,7 +32,8 @@ def load_model(
         weights: ``"selected"`` by validation data, ``"final"``, or the path of a pruned file.
 
     Raises:
-        TrainingError: If the training has not ended, or its file is damaged.
+        TrainingError: If the training has not ended, its file is damaged, or the pruned one is of
+            another model.
     """
     from mirrormargin.training.checkpoint import read_tensors
     from mirrormargin.training.pruning import load_pruned
@@ -42,7 +43,13 @@ def load_model(
     state, document = read_tensors(folder / f"{weights if is_own else 'final'}.safetensors")
     config = TrainingConfig.from_dict(document["config"])
     model = build_model(config, load_training_data(config) if data is None else data)
-    model.load_state_dict(state if is_own else load_pruned(weights))
+    try:
+        model.load_state_dict(state if is_own else load_pruned(weights))
+    except RuntimeError as error:
+        raise TrainingError(
+            f"{weights} holds no weights of the model in {folder}, but other names or shapes: give"
+            " a file that was pruned from it"
+        ) from error
     return model.eval()
 
 
