@@ -230,7 +230,7 @@ LONG = tuple(
 VISION: dict[str, tuple[Method, ...]] = {
     config: (
         tune(config, "MD p=1.1", mirror_descent(1.1), (1e-1, 3e-1, 1.0), seeds=(0,)),
-        tune(config, "SGD", OptimizerConfig("SGD", 0.0), (3e-1, 1.0, 3.0), seeds=(0,)),
+        tune(config, "SGD", OptimizerConfig("SGD", 0.0), (1e-1, 3e-1, 1.0, 3.0), seeds=(0,)),
         tune(config, "SNGD", OptimizerConfig("SNGD", 0.0), (3e-1, 1.0, 3.0), seeds=(0,)),
         tune(config, "Adam", OptimizerConfig("Adam", 0.0), (*HIGH_RATES, 1e-2, 3e-2), seeds=(0,)),
     )
