@@ -103,6 +103,14 @@ def test_texts_of_arguments_files_and_stdin(reviews, tmp_path, capsys, monkeypat
     assert ask(reviews, "--attention", "the plot was good!", capsys=capsys) == [answer]
 
 
+def test_a_model_answers_without_the_data_it_was_trained_on(reviews, tmp_path, capsys, monkeypatch):
+    before = ask(reviews, "the plot was good!", capsys=capsys)
+    (tmp_path / "reviews.csv").unlink()
+    shutil.rmtree(tmp_path / "data")
+    monkeypatch.delenv("MIRRORMARGIN_DATA")
+    assert ask(reviews, "the plot was good!", capsys=capsys) == before
+
+
 def test_the_table_shows_what_is_attended_to(reviews, capsys):
     text = "the plot was good!" + " x" * 40
     (answer,) = ask(reviews, text, "--attention", capsys=capsys)
@@ -130,7 +138,7 @@ def test_the_table_shows_what_is_attended_to(reviews, capsys):
         (["RUN", "none.png"], "none.png cannot be read as an image"),
         (["RUN", "IMAGE", "--weights", "best"], "--weights is 'best': give selected, final"),
         (["RUN", "IMAGE", "--attention"], "--attention shows tokens of texts"),
-        (["changed", "IMAGE"], "have changed since this training"),
+        (["damaged", "IMAGE"], "inputs.json is damaged"),
     ],
 )
 def test_a_wrong_input_is_one_line_and_exit_2(digits, argv, message, tmp_path, monkeypatch, capsys):
@@ -141,10 +149,8 @@ def test_a_wrong_input_is_one_line_and_exit_2(digits, argv, message, tmp_path, m
     save_file({"weight": torch.zeros(2)}, tmp_path / "other")
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun/config.json").write_bytes((run / "config.json").read_bytes())
-    shutil.copytree(run, tmp_path / "changed")
-    document = json.loads((run / "config.json").read_text())
-    document["data"]["sha256"] = dict.fromkeys(document["data"]["sha256"], "0" * 64)
-    (tmp_path / "changed/config.json").write_text(json.dumps(document))
+    shutil.copytree(run, tmp_path / "damaged")
+    (tmp_path / "damaged/inputs.json").write_text("[]")
     names = {"RUN": str(run), "IMAGE": paths[0]}
     assert main(["predict", *(names.get(word, word) for word in argv)]) == 2
     captured = capsys.readouterr()

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -300,3 +301,15 @@ def test_help_lists_all_configurations(capsys):
     assert main(["train", "--help"]) == 0
     out = capsys.readouterr().out
     assert [name for name in CONFIGURATIONS if name not in out] == []
+
+
+def test_resume_names_the_command_that_goes_on(tmp_path, capsys):
+    folder = tmp_path / "my run"
+    argv = ["train", "digits/tiny", "--epochs", "1", "--lr", "0.002", "--no-test", "--quiet"]
+    assert main([*argv, "--out", str(folder)]) == 0
+    capsys.readouterr()
+    assert main(["train", "--resume", str(folder), "--epochs", "2"]) == 2
+    error = capsys.readouterr().err
+    assert "holds a training on real data, which goes on without --resume:" in error
+    command = error.rsplit("--resume: ", 1)[1].strip()
+    assert main([*shlex.split(command)[1:], "--no-test", "--quiet"]) == 0

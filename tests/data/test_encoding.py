@@ -30,7 +30,7 @@ def test_texts_are_the_rows_of_the_data_set(data_dir, keep, vocab_size):
     rows = [{"text": text, "label": k % 2} for k, text in enumerate(texts)]
     write_rows(data_dir / "own.jsonl", rows)
     data = load_data(data_dir / "own.jsonl", length=12, keep=keep, vocab_size=vocab_size)
-    encoded = encode_texts(texts, data, keep=keep)
+    encoded = encode_texts(texts, data)
     assert encoded.dtype == data.train.inputs.dtype
     assert {tuple(row.tolist()) for row in encoded} == find_rows(data)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from mirrormargin.data import DATA_SETS, encode_texts, load_data, make_encoder
+from mirrormargin.data import DATA_SETS, InputForm, encode_texts, load_data, make_encoder
 from mirrormargin.data.sources import LAYOUTS
 from mirrormargin.data.verified import Source
 from mirrormargin.errors import DataError
@@ -122,7 +122,7 @@ def test_progress_ends_at_the_number_of_texts(imdb):
 def test_encoded_texts_are_as_in_the_data_set(imdb):
     data = load_data("imdb", vocab_size=9)
     assert data.vocabulary is not None
-    ids, pieces = make_encoder(data.vocabulary)("A good film, x")
+    ids, pieces = make_encoder(data)("A good film, x")
     assert pieces[0] == "[CLS]"
     assert pieces[-2:] == ["x", "[SEP]"]
     assert [data.vocabulary[number] for number in ids] == pieces
@@ -137,9 +137,21 @@ def test_raw_reviews_are_cleaned_as_those_of_training(imdb):
     assert {tuple(row.tolist()) for row in encoded} == expected
 
 
-def test_an_encoder_needs_the_special_tokens(data_dir):
-    with pytest.raises(DataError, match=r"no \[UNK\]"):
-        make_encoder(["good", "bad"])
+def test_a_model_of_images_encodes_no_text():
+    with pytest.raises(DataError, match="a model of digits reads images, not texts"):
+        make_encoder(load_data("digits"))
+
+
+@pytest.mark.parametrize("vocab_size", [None, 9])
+def test_the_form_of_inputs_survives_json(imdb, vocab_size):
+    data = load_data("imdb", vocab_size=vocab_size, keep="ends")
+    form = InputForm.read_form(json.loads(json.dumps(data.describe_form())))
+    assert form.describe_form() == data.describe_form()
+    assert not hasattr(form, "train")
+    texts = ["A good film, x", "dull " * 600]
+    assert torch.equal(encode_texts(texts, form), encode_texts(texts, data))
+    with pytest.raises(DataError, match="describes no inputs of a model"):
+        InputForm.read_form({"name": "imdb"})
 
 
 def test_an_absent_set_names_the_folders_and_the_remedy(data_dir, cache):

@@ -213,6 +213,12 @@ def test_a_trained_model_is_loaded_with_the_weights_that_are_asked_for(data, tmp
     assert all(torch.equal(v, training.final[k]) for k, v in model.state_dict().items())
     with pytest.raises(TrainingError, match="does not exist"):
         load_model(tmp_path, data)
+    inputs = data.test.inputs[:5]
+    expected = load_model(tmp_path / "run", data)(inputs)
+    assert torch.equal(load_model(tmp_path / "run")(inputs), expected)
+    (tmp_path / "run" / "inputs.json").write_text('{"name": "dig')
+    with pytest.raises(TrainingError, match=r"inputs\.json is damaged"):
+        load_model(tmp_path / "run")
 
 
 def test_two_processes_cannot_train_in_one_folder(data, tmp_path):
@@ -292,3 +298,17 @@ def test_weights_that_blow_up_in_the_last_step_are_noticed(data, tmp_path):
     )
     with pytest.raises(DivergedError, match=r"in step 1: .* than 1e\+38"):
         train_model(config, data, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"optimizer": OptimizerConfig("MirrorAdam", -1.0)},
+        {"optimizer": OptimizerConfig("MirrorAdam", 1e-3, momentum=0.9)},
+        {"model": replace(CONFIG.model, patch=3)},
+    ],
+)
+def test_settings_that_do_not_fit_leave_no_folder_behind(data, tmp_path, wrong):
+    with pytest.raises(ValueError):
+        train_model(replace(CONFIG, **wrong), data, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirrormargin.cli.options import add_report, describe
-from mirrormargin.cli.trained import add_training, find_weights, load_trained_data, read_training
+from mirrormargin.cli.trained import add_training, find_weights, read_training
 from mirrormargin.errors import DataError, TrainingError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from mirrormargin.data import DataSet
-    from mirrormargin.training.config import TrainingConfig
+    from mirrormargin.data import InputForm
 
 __all__ = ["add_parser", "run"]
 
@@ -76,8 +75,8 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Load the model and what its training read inputs by; print a row for each input."""
-    config = read_training(arguments.folder)
+    """Load the model and how it reads inputs; print a row for each input."""
+    read_training(arguments.folder)
     inputs: list[str] = arguments.inputs
     if arguments.lines:
         inputs = [line for name in inputs for line in _read_lines(name)]
@@ -90,27 +89,27 @@ def run(arguments: argparse.Namespace) -> int:
         raise TrainingError(
             f"--weights is {weights!r}: give selected, final, or a file of mirrormargin prune"
         )
-    from mirrormargin.training.building import load_model
+    from mirrormargin.training.building import load_inputs, load_model
     from mirrormargin.training.evaluation import compute_probabilities
 
-    data = load_trained_data(arguments, config)
-    if arguments.attention and data.kind != "text":
+    form = load_inputs(arguments.folder)
+    if arguments.attention and form.kind != "text":
         raise TrainingError("--attention shows tokens of texts, and this model reads images")
-    rows = _encode(inputs, config, data, arguments)
-    model = load_model(arguments.folder, data, weights)
+    rows = _encode(inputs, form)
+    model = load_model(arguments.folder, form, weights)
     answers = []
     for number, shares in enumerate(compute_probabilities(model, rows).tolist()):
         best = max(range(len(shares)), key=shares.__getitem__)
         answer = {
             "input": inputs[number],
-            "class": data.classes[best],
+            "class": form.classes[best],
             "probability": round(shares[best], 6),
             "probabilities": dict(
-                zip(data.classes, (round(share, 6) for share in shares), strict=True)
+                zip(form.classes, (round(share, 6) for share in shares), strict=True)
             ),
         }
         if arguments.attention:
-            answer["attention"] = _look(model, data, rows[number])
+            answer["attention"] = _look(model, form, rows[number])
         answers.append(answer)
     _print(answers, arguments)
     return 0
@@ -131,29 +130,21 @@ def _read_lines(name: str) -> list[str]:
     return [line.rstrip("\r") for line in text.split("\n") if line.strip()]
 
 
-def _encode(
-    inputs: list[str], config: TrainingConfig, data: DataSet, arguments: argparse.Namespace
-) -> Tensor:
+def _encode(inputs: list[str], form: InputForm) -> Tensor:
     from mirrormargin.data import encode_images, encode_texts
 
-    if data.kind == "image":
-        return encode_images([Path(name) for name in inputs], data)
-    return encode_texts(
-        inputs,
-        data,
-        keep=config.data.keep,
-        data_dir=arguments.data_dir,
-        download=arguments.download,
-    )
+    if form.kind == "image":
+        return encode_images([Path(name) for name in inputs], form)
+    return encode_texts(inputs, form)
 
 
-def _look(model: nn.Module, data: DataSet, row: Tensor) -> list[list[Any]]:
+def _look(model: nn.Module, form: InputForm, row: Tensor) -> list[list[Any]]:
     """Tokens and the attention of [CLS] on them."""
     from mirrormargin.training.token_selection import attend
 
-    assert data.vocabulary is not None
+    assert form.vocabulary is not None
     ids = row[row != 0].tolist()  # [PAD] is 0
-    tokens = [data.vocabulary[number] for number in ids]
+    tokens = [form.vocabulary[number] for number in ids]
     weights = attend(model, ids)
     return [[token, round(weight, 6)] for token, weight in zip(tokens, weights, strict=True)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirrormargin.cli.options import add_output, add_report, describe, read_number
-from mirrormargin.cli.trained import add_training, find_weights, load_trained_data, read_training
+from mirrormargin.cli.trained import add_training, find_weights, read_training
 from mirrormargin.errors import RunError, TrainingError
 
 if TYPE_CHECKING:
@@ -76,6 +76,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--evaluate", action="store_true", help="measure the accuracy on validation data"
     )
+    parser.add_argument(
+        "--data-dir", type=Path, metavar="FOLDER", help="where data is (default: MIRRORMARGIN_DATA)"
+    )
+    parser.add_argument(
+        "--download", action="store_true", help="fetch the data that it was trained on, if absent"
+    )
     add_output(
         parser, "(default: in FOLDER, named by the share)", metavar="FILE", overwrite="a file"
     )
@@ -114,12 +120,31 @@ def run(arguments: argparse.Namespace) -> int:
     report["bytes"] = measure_file_sizes(state)._asdict()
     data = None
     if arguments.evaluate:
-        data = load_trained_data(arguments, config)
+        data = _load_data(arguments, config)
     report["bytes_written"] = save_pruned(state, out, arguments.format)
     if data is not None:
         report["accuracy"] = _evaluate(config, data, original, out)
     _print(report, arguments)
     return 0
+
+
+def _load_data(arguments: argparse.Namespace, config: TrainingConfig) -> DataSet:
+    """What the model was trained on.
+
+    Raises:
+        TrainingError: If its files are not the same any more.
+    """
+    from mirrormargin.cli.real_training import read_document
+    from mirrormargin.training.building import load_training_data
+
+    data = load_training_data(config, data_dir=arguments.data_dir, download=arguments.download)
+    document = read_document(arguments.folder / "config.json") or {}
+    if document.get("data", {}).get("sha256", data.sha256) != data.sha256:
+        raise TrainingError(
+            f"the files of {data.name} have changed since this training: its model may have learnt"
+            " what is now held out, and read words by other numbers; bring them back"
+        )
+    return data
 
 
 def _find_place(arguments: argparse.Namespace) -> Path:

@@ -68,9 +68,13 @@ def read_document(path: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        raise TrainingError(f"{path} cannot be read: {error}") from error
+        raise TrainingError(
+            f"{path} cannot be read: {error}; remove it and repeat mirrormargin train"
+        ) from error
     if not isinstance(document, dict):
-        raise TrainingError(f"{path} is damaged: it holds no JSON object")
+        raise TrainingError(
+            f"{path} is damaged, it holds no JSON object: remove it and repeat mirrormargin train"
+        )
     return document
 
 
@@ -217,8 +221,6 @@ def _summarize(
         data,
         with_test=not arguments.no_test,
         device=device,
-        data_dir=arguments.data_dir,
-        download=arguments.download,
     )
     text = json.dumps(summary, allow_nan=False) + "\n"
     write_atomically(folder / "summary.json", lambda file: file.write(text.encode()))

@@ -9,6 +9,7 @@ on from it to the same bits. Configurations of real data go to mirrormargin.cli.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ from mirrormargin.cli.real_options import (
 )
 from mirrormargin.cli.training_run import train_safely
 from mirrormargin.cli.training_table import print_training, summarize
-from mirrormargin.errors import ProblemError, TrainingInterrupted
+from mirrormargin.errors import ProblemError, TrainingError, TrainingInterrupted
 
 if TYPE_CHECKING:
     from mirrormargin.dynamics import AttentionRecord
@@ -110,6 +111,8 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train or go on, then print the table or the JSON object."""
+    if arguments.resume is not None:
+        _refuse_real(arguments.resume)
     check_kind(arguments, real=is_real(arguments.problem))
     if is_real(arguments.problem):
         from mirrormargin.cli.real_training import train_real
@@ -149,6 +152,22 @@ def _train(arguments: argparse.Namespace) -> tuple[AttentionRecord, list[int | N
         arguments.quiet,
     )
     return record, [seed for seed, _ in found]
+
+
+def _refuse_real(folder: Path) -> None:
+    """Trainings on real data go on by the command that began them: say which."""
+    from mirrormargin.cli.real_training import read_document
+
+    document = read_document(folder / "config.json")
+    if document is not None and "config" in document:
+        from mirrormargin.training.config import TrainingConfig
+        from mirrormargin.training.overrides import format_command
+
+        command = format_command(TrainingConfig.from_dict(document["config"]))
+        raise TrainingError(
+            f"{folder} holds a training on real data, which goes on without --resume: {command}"
+            f" --out {shlex.quote(str(folder))}"
+        )
 
 
 def _resume(arguments: argparse.Namespace) -> AttentionRecord:

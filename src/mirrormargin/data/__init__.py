@@ -1,12 +1,13 @@
 """Real data: verified files, word pieces, splits."""
 
-from mirrormargin.data.dataset import DataSet, Split
+from mirrormargin.data.dataset import DataSet, InputForm, Split
 from mirrormargin.data.encoding import encode_images, encode_texts, make_encoder
 from mirrormargin.data.loading import DATA_SETS, load_data
 
 __all__ = [
     "DATA_SETS",
     "DataSet",
+    "InputForm",
     "Split",
     "encode_images",
     "encode_texts",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from torch import Tensor
 
-__all__ = ["DataSet", "Split"]
+from mirrormargin.errors import DataError
+
+__all__ = ["DataSet", "InputForm", "Split"]
 
 
 @dataclass(frozen=True)
@@ -26,32 +29,71 @@ class Split:
         return len(self.labels)
 
 
-@dataclass(frozen=True)
-class DataSet:
-    """What :func:`mirrormargin.data.load_data` gives.
+@dataclass(frozen=True, kw_only=True)
+class InputForm:
+    """What a model knows of its inputs and classes; kept with its weights, it reads new ones.
 
     Attributes:
-        name: As it was asked for.
+        name: Of the data set.
         kind: ``text`` or ``image``.
         classes: Their names, by number.
-        train: To learn from.
-        validation: To choose by.
-        test: To report.
+        shape: Of one input: (T,), or (C, H, W).
         vocabulary: Word pieces by number, for text. The first input of each text is ``[CLS]``.
+        wordpieces: All that texts are taken apart into; those not in ``vocabulary`` are ``[UNK]``.
+        num_texts: In one input: 2 for pairs.
+        keep: Which part of a long text, as in :func:`mirrormargin.data.load_data`.
         mean: Per channel, of the training images scaled to [0, 1]; for images.
         std: As ``mean``.
-        sha256: Digest of every source file, by its name.
-        note: In words: what it is, how it was split, what was dropped.
     """
 
     name: str
     kind: str
     classes: tuple[str, ...]
+    shape: tuple[int, ...]
+    vocabulary: tuple[str, ...] | None = None
+    wordpieces: tuple[str, ...] | None = None
+    num_texts: int = 1
+    keep: str = "head"
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def describe_form(self) -> dict[str, Any]:
+        """Itself without anything that a subclass adds, for JSON."""
+        return asdict(
+            InputForm(**{item.name: getattr(self, item.name) for item in fields(InputForm)})
+        )
+
+    @classmethod
+    def read_form(cls, document: dict[str, Any]) -> InputForm:
+        """Inverse of :meth:`describe_form`.
+
+        Raises:
+            DataError: If something is missing or unknown.
+        """
+        parts: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in document.items()
+        }
+        try:
+            return InputForm(**parts)
+        except TypeError as error:
+            raise DataError(f"this describes no inputs of a model: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSet(InputForm):
+    """What :func:`mirrormargin.data.load_data` gives.
+
+    Attributes:
+        train: To learn from.
+        validation: To choose by.
+        test: To report.
+        sha256: Digest of every source file, by its name.
+        note: In words: what it is, how it was split, what was dropped.
+    """
+
     train: Split
     validation: Split
     test: Split
-    vocabulary: tuple[str, ...] | None
-    mean: tuple[float, ...] | None
-    std: tuple[float, ...] | None
     sha256: dict[str, str]
     note: str

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mirrormargin.data.dataset import DataSet
-from mirrormargin.data.files import find_vocabulary
+from mirrormargin.data.dataset import InputForm
 from mirrormargin.data.framing import frame
 from mirrormargin.data.own_images import colour, read_image
 from mirrormargin.data.text_sets import TEXT_SETS
@@ -21,24 +20,17 @@ from mirrormargin.errors import DataError
 __all__ = ["encode_images", "encode_texts", "make_encoder"]
 
 
-def make_encoder(
-    vocabulary: Sequence[str], *, data_dir: str | Path | None = None, download: bool = False
-) -> Callable[[str], tuple[list[int], list[str]]]:
+def make_encoder(form: InputForm) -> Callable[[str], tuple[list[int], list[str]]]:
     """A function from a text to its numbers and word pieces, ``[CLS]`` and ``[SEP]`` included.
 
     A text is taken apart by the whole vocabulary, and pieces that a shorter one does not have are
     ``[UNK]``. To take it apart by the shorter one would give other pieces than in training.
 
-    Args:
-        vocabulary: Of a :class:`DataSet`.
-        data_dir: Where the whole vocabulary is looked for, as in :func:`load_data`.
-        download: Whether to fetch it if it is absent.
+    Raises:
+        DataError: If a model of this form reads no texts.
     """
+    vocabulary, whole = _get_vocabularies(form)
     numbers = {piece: number for number, piece in enumerate(vocabulary)}
-    absent = [piece for piece in ("[UNK]", "[CLS]", "[SEP]") if piece not in numbers]
-    if absent:
-        raise DataError(f"the vocabulary has no {absent[0]}: give that of a data set of texts")
-    whole = find_vocabulary(data_dir, download)[1]
 
     def encode(text: str) -> tuple[list[int], list[str]]:
         pieces = [whole[number] for number in tokenize([text], whole).ids]
@@ -49,22 +41,12 @@ def make_encoder(
     return encode
 
 
-def encode_texts(
-    texts: Sequence[str],
-    data: DataSet,
-    *,
-    keep: str = "head",
-    data_dir: str | Path | None = None,
-    download: bool = False,
-) -> Tensor:
-    """Texts as the rows of ``data``, cut to its length.
+def encode_texts(texts: Sequence[str], form: InputForm) -> Tensor:
+    """Texts as the rows of a data set, cut to its length.
 
     Args:
-        texts: One or more; where ``data`` is of pairs, each with a tab between its two.
-        data: What the model was trained on.
-        keep: What was kept of long texts, as in :func:`load_data`.
-        data_dir: Where the whole vocabulary is looked for, likewise.
-        download: Whether to fetch it if it is absent.
+        texts: One or more; where the model compares pairs, each with a tab between its two.
+        form: The data set that the model was trained on, or what is kept of it with the weights.
 
     Returns:
         int32, (N, T).
@@ -72,22 +54,25 @@ def encode_texts(
     Raises:
         DataError: If a text has no word in it, or is none of a pair where there should be two.
     """
-    assert data.vocabulary is not None
-    row = data.train.inputs[0]
-    num_texts = int((row == data.vocabulary.index("[SEP]")).sum())
-    clean = TEXT_SETS[data.name].clean if data.name in TEXT_SETS else str
-    columns = [_part(clean(text), num_texts) for text in texts]
-    whole = find_vocabulary(data_dir, download)[1]
+    vocabulary, whole = _get_vocabularies(form)
+    clean = TEXT_SETS[form.name].clean if form.name in TEXT_SETS else str
+    columns = [_part(clean(text), form.num_texts) for text in texts]
     first, *others = parts = [
-        tokenize([column[place] for column in columns], whole) for place in range(num_texts)
+        tokenize([column[place] for column in columns], whole) for place in range(form.num_texts)
     ]
     for text, *lengths in zip(texts, *(part.lengths for part in parts), strict=True):
         if 0 in lengths:
             raise DataError(f"{text!r} has no words: give a text")
-    rows = frame(first, others[0] if others else None, len(row), keep)
+    rows = frame(first, others[0] if others else None, form.shape[0], form.keep)
     numbers = {piece: number for number, piece in enumerate(whole)}
-    pieces = np.array([numbers[piece] for piece in data.vocabulary])
+    pieces = np.array([numbers[piece] for piece in vocabulary])
     return torch.from_numpy(renumber(rows, pieces, len(whole)))
+
+
+def _get_vocabularies(form: InputForm) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if form.vocabulary is None or form.wordpieces is None:
+        raise DataError(f"a model of {form.name} reads {form.kind}s, not texts")
+    return form.vocabulary, form.wordpieces
 
 
 def _part(text: str, num_texts: int) -> list[str]:
@@ -101,14 +86,14 @@ def _part(text: str, num_texts: int) -> list[str]:
     return parts
 
 
-def encode_images(paths: Sequence[Path], data: DataSet) -> Tensor:
-    """Image files of the size and colours of ``data``, uint8, (N, C, H, W).
+def encode_images(paths: Sequence[Path], form: InputForm) -> Tensor:
+    """Image files of the size and colours of a data set, uint8, (N, C, H, W).
 
     Raises:
-        DataError: If a file is no image, or one of another size, or coloured where ``data`` is
-            grey.
+        DataError: If a file is no image, or one of another size, or coloured where the model was
+            trained on grey ones.
     """
-    channels, height, width = data.train.inputs.shape[1:]
+    channels, height, width = form.shape
     images = []
     for path in paths:
         image = read_image(path)

@@ -38,7 +38,19 @@ def make_image_set(
     mean, std = _measure(splits[0].inputs.numpy())
     note += describe_subset(num_train)
     train, validation, test = splits
-    return DataSet(name, "image", classes, train, validation, test, None, mean, std, sha256, note)
+    return DataSet(
+        name=name,
+        kind="image",
+        classes=classes,
+        shape=tuple(train.inputs.shape[1:]),
+        mean=mean,
+        std=std,
+        train=train,
+        validation=validation,
+        test=test,
+        sha256=sha256,
+        note=note,
+    )
 
 
 def _measure(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:

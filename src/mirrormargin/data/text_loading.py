@@ -77,7 +77,7 @@ def load_text(
             None if second is None else second.take(0, options.num_train),
         )
     rows = [frame(first, second, width, options.keep) for first, second in parts]
-    num_all = len(vocabulary)
+    wordpieces, num_all = vocabulary, len(vocabulary)
     if options.vocab_size is not None:
         pieces = choose_pieces(rows[0], options.vocab_size, num_all)
         rows = [renumber(part, pieces, num_all) for part in rows]
@@ -88,7 +88,19 @@ def load_text(
     )
     note += _describe(options, width, len(vocabulary))
     return DataSet(
-        name, "text", classes, train, validation, test, vocabulary, None, None, sha256, note
+        name=name,
+        kind="text",
+        classes=classes,
+        shape=(width,),
+        vocabulary=vocabulary,
+        wordpieces=wordpieces,
+        num_texts=1 if parts[0][1] is None else 2,
+        keep=options.keep,
+        train=train,
+        validation=validation,
+        test=test,
+        sha256=sha256,
+        note=note,
     )
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from mirrormargin.data import DataSet, load_data
-from mirrormargin.errors import TrainingError
+from mirrormargin.data import DataSet, InputForm, load_data
+from mirrormargin.errors import DataError, TrainingError
 from mirrormargin.models import TextTransformer, VisionTransformer
 from mirrormargin.training.config import EncoderModel, ImageModel, TrainingConfig
 
-__all__ = ["build_model", "load_model", "load_training_data"]
+__all__ = ["INPUTS", "build_model", "load_inputs", "load_model", "load_training_data"]
+
+INPUTS = "inputs.json"  # in the folder of a training that has ended
 
 
 def load_training_data(config: TrainingConfig, **options: object) -> DataSet:
@@ -21,14 +24,29 @@ def load_training_data(config: TrainingConfig, **options: object) -> DataSet:
     return load_data(**asdict(config.data), **options)  # pyright: ignore[reportArgumentType]
 
 
+def load_inputs(folder: str | Path) -> InputForm:
+    """How the model of a folder that was trained in reads inputs, and what its classes are.
+
+    Raises:
+        TrainingError: If the training has not ended, or its file is damaged.
+    """
+    path = Path(folder) / INPUTS
+    try:
+        return InputForm.read_form(json.loads(path.read_bytes()))
+    except FileNotFoundError as error:
+        raise TrainingError(f"{path} does not exist: the training has not ended") from error
+    except (OSError, ValueError, AttributeError, DataError) as error:
+        raise TrainingError(f"{path} is damaged: {error}") from error
+
+
 def load_model(
-    folder: str | Path, data: DataSet | None = None, weights: str = "selected"
+    folder: str | Path, inputs: InputForm | None = None, weights: str = "selected"
 ) -> nn.Module:
     """The model of a folder that was trained in, in evaluation mode.
 
     Args:
         folder: Where ``train_model`` or ``mirrormargin train`` worked.
-        data: What it was trained on; None to load it again, as the configuration says.
+        inputs: What it reads, or the data that it was trained on; None for what the folder says.
         weights: ``"selected"`` by validation data, ``"final"``, or the path of a pruned file.
 
     Raises:
@@ -42,7 +60,7 @@ def load_model(
     is_own = weights in ("selected", "final")
     state, document = read_tensors(folder / f"{weights if is_own else 'final'}.safetensors")
     config = TrainingConfig.from_dict(document["config"])
-    model = build_model(config, load_training_data(config) if data is None else data)
+    model = build_model(config, load_inputs(folder) if inputs is None else inputs)
     try:
         model.load_state_dict(state if is_own else load_pruned(weights))
     except RuntimeError as error:
@@ -53,7 +71,7 @@ def load_model(
     return model.eval()
 
 
-def build_model(config: TrainingConfig, data: DataSet) -> nn.Module:
+def build_model(config: TrainingConfig, data: InputForm) -> nn.Module:
     """A model with the initial weights of the configuration's seed.
 
     Raises:
@@ -77,7 +95,7 @@ def build_model(config: TrainingConfig, data: DataSet) -> nn.Module:
         if isinstance(config.model, ImageModel):
             assert data.mean is not None
             assert data.std is not None
-            height, width = data.train.inputs.shape[-2:]
+            height, width = data.shape[-2:]
             if height != width:
                 raise TrainingError(
                     f"the images of {data.name} have {width} x {height} pixels: the model takes"
@@ -85,5 +103,4 @@ def build_model(config: TrainingConfig, data: DataSet) -> nn.Module:
                 )
             return VisionTransformer(num_classes, size=width, mean=data.mean, std=data.std, **sizes)
         assert data.vocabulary is not None
-        length = data.train.inputs.shape[1]
-        return TextTransformer(len(data.vocabulary), num_classes, length=length, **sizes)
+        return TextTransformer(len(data.vocabulary), num_classes, length=data.shape[0], **sizes)

@@ -48,7 +48,9 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
     except FileNotFoundError:
         raise TrainingError(f"{path} does not exist") from None
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise TrainingError(f"{path} is damaged: {error}") from error
+        raise TrainingError(
+            f"{path} is damaged: {error}; bring back a copy, or remove it and train again"
+        ) from error
 
 
 def flatten_optimizer(optimizer: Optimizer) -> tuple[dict[str, Tensor], Any]:

@@ -7,8 +7,9 @@ A training lives in a folder:
     checkpoint.safetensors   everything that the training needs to go on
     final.safetensors        weights after the last epoch, by their plain names
     selected.safetensors     weights of the epoch with the best validation accuracy
+    inputs.json              classes, sizes and vocabulary: to read new inputs without the data
 
-The last two are there once the training has ended.
+The last three are there once the training has ended.
 
 Calling :func:`train_model` again on a folder goes on from its checkpoint to the same result, bit
 for bit on the same CPU with the same number of threads. (GPUs add in no fixed order.)
@@ -31,7 +32,7 @@ from mirrormargin.data import DataSet
 from mirrormargin.errors import DivergedError, TrainingError
 from mirrormargin.runs import hold_lock, write_atomically
 from mirrormargin.training.batches import augment_images, order_epoch
-from mirrormargin.training.building import build_model
+from mirrormargin.training.building import INPUTS, build_model
 from mirrormargin.training.checkpoint import (
     capture_random_state,
     flatten_optimizer,
@@ -125,14 +126,17 @@ def train_model(
         RunError: If another process is training there.
     """
     folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TrainingError(f"{folder} cannot be made: {error.strerror}") from error
     devices = [torch.device(device)] if device.startswith("cuda") else []
-    with hold_lock(folder / ".lock", wait=False), torch.random.fork_rng(devices):
-        _claim_folder(folder, config, data)
-        return _Run(config, data, folder, device).train(checkpoint_every, tensorboard, on_step)
+    with torch.random.fork_rng(devices):
+        # First of all: settings that do not fit together leave no folder behind.
+        run = _Run(config, data, folder, device)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise TrainingError(f"{folder} cannot be made: {error.strerror}") from error
+        with hold_lock(folder / ".lock", wait=False):
+            _claim_folder(folder, config, data)
+            return run.train(checkpoint_every, tensorboard, on_step)
 
 
 def _claim_folder(folder: Path, config: TrainingConfig, data: DataSet) -> None:
@@ -143,7 +147,9 @@ def _claim_folder(folder: Path, config: TrainingConfig, data: DataSet) -> None:
             document = json.loads(path.read_bytes())
             found = TrainingConfig.from_dict(document["config"])
         except (OSError, ValueError, KeyError, TypeError, TrainingError) as error:
-            raise TrainingError(f"{path} is damaged: {error}") from error
+            raise TrainingError(
+                f"{path} is damaged: {error}; choose another folder, or remove this one"
+            ) from error
         if found != config:
             changes = ", ".join(describe_changes(found, config))
             raise TrainingError(
@@ -351,6 +357,8 @@ class _Run:
 
     def _finish(self) -> Training:
         position, final = self.position, collect_weights(self.model)
+        form = json.dumps(self.data.describe_form(), ensure_ascii=False).encode()
+        write_atomically(self.folder / INPUTS, lambda file: file.write(form + b"\n"))
         for name, weights in (("final", final), ("selected", self.selected)):
             path = self.folder / f"{name}.safetensors"
             write_tensors(path, weights, {"config": self.config.as_dict()})

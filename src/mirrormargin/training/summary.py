@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -56,8 +55,6 @@ def summarize_training(
     *,
     with_test: bool = True,
     device: str = "cpu",
-    data_dir: str | Path | None = None,
-    download: bool = False,
 ) -> dict[str, Any]:
     """Evaluate a training that has ended.
 
@@ -66,8 +63,6 @@ def summarize_training(
         data: What it was trained on.
         with_test: Whether to evaluate on test data: not while something is still being chosen.
         device: Where to compute.
-        data_dir: As in :func:`mirrormargin.data.load_data`, for the vocabulary.
-        download: Likewise.
 
     Returns:
         What :func:`describe_origin` says; ``epochs``, ``selected_epoch``, ``shares``, ``seconds``;
@@ -78,10 +73,8 @@ def summarize_training(
     """
     model = build_model(training.config, data).to(device)
     select = None
-    if data.name in REVIEWS and data.vocabulary is not None:
-        encode = make_encoder(data.vocabulary, data_dir=data_dir, download=download)
-        longest = data.train.inputs.shape[1]
-        select = partial(score_token_selection, model, encode, longest=longest)
+    if data.name in REVIEWS:
+        select = partial(score_token_selection, model, make_encoder(data), longest=data.shape[0])
     try:
         untrained = None if select is None else select()
     except TrainingError:  # no review fits a vocabulary or length as small as this

@@ -111,9 +111,7 @@ def make_record(
         training = train_model(config, data, folder, device=device, on_step=report)
     except DivergedError as error:
         return {"key": run.key, **describe_origin(config, data, device), "failed": str(error)}
-    summary = summarize_training(
-        training, data, with_test=run.with_test, device=device, data_dir=data_dir
-    )
+    summary = summarize_training(training, data, with_test=run.with_test, device=device)
     rows = [row for row in read_metrics(folder) if row["kind"] == "steps"]
     steps = {key: [row[key] for row in rows] for key in ("step", "train_loss")}
     return {"key": run.key, **summary, "steps": steps}
