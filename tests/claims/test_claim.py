@@ -19,7 +19,7 @@ def test_all_checks_hold_is_reproduced():
 def test_a_missed_number_is_reproduced_differently_and_says_how():
     verdict, note = decide([make_check("statement", True), make_check("number", False)])
     assert verdict == "reproduced differently"
-    assert note == "D: 0.5, expected at most 0.1"
+    assert note == "D: 0.5 [0.4, 0.6], expected at most 0.1"
 
 
 def test_a_missed_statement_is_not_reproduced_whatever_the_numbers_say():

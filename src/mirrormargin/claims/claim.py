@@ -131,10 +131,14 @@ def decide(checks: Sequence[Check]) -> tuple[Verdict, str]:
         return Verdict.REPRODUCED, ""
     verdict = Verdict.FAILED if failed else Verdict.DIFFERENTLY
     return verdict, "; ".join(
-        f"{check.name}: {_describe(check.value)}, expected {check.expected}"
-        for check in failed or broken
+        f"{check.name}: {_describe(check)}, expected {check.expected}" for check in failed or broken
     )
 
 
-def _describe(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.3g}"
+def _describe(check: Check) -> str:
+    """The value with its interval, which may be what decides."""
+    if isinstance(check.value, str):
+        return check.value
+    if check.low is None or check.high is None:
+        return f"{check.value:.3g}"
+    return f"{check.value:.3g} [{check.low:.3g}, {check.high:.3g}]"
