@@ -49,6 +49,19 @@ def test_the_same_figure_gives_the_same_bytes(figure: Figure, tmp_path: Path) ->
         ).read_bytes()
 
 
+def test_a_long_legend_leaves_the_panels_their_place(tmp_path: Path) -> None:
+    from PIL import Image
+
+    names = [f"runs/digits-tiny-{number:08d}, MirrorAdam p=1.1" for number in range(40)]
+    series = tuple(Series(name, X, X, group="p = 1.1") for name in names)
+    heights = []
+    for count in (2, 40):
+        figure = Figure("f", "", "", (Panel("one", Axis("x"), Axis("y"), series[:count]),))
+        with Image.open(write_static(figure, tmp_path / str(count))[2]) as image:
+            heights.append(image.height)
+    assert heights[1] - heights[0] > 300 * 0.15 * 15
+
+
 def test_a_map_is_drawn_at_its_first_middle_and_last_frame(tmp_path: Path) -> None:
     import matplotlib as mpl
 

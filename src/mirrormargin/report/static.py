@@ -29,6 +29,7 @@ WIDTH = 7.0  # inches: two columns of a journal
 TITLE_WIDTH = 84  # characters of bold type across all columns
 ROW_HEIGHT = 2.35
 DPI = 300
+LEGEND_ROW = 0.16  # inches
 DASHES = {"dashed": (0, (4, 2)), "dotted": (0, (1, 1.6)), "dashdot": (0, (5, 1.6, 1, 1.6))}
 
 _SETTINGS = {
@@ -85,14 +86,17 @@ def write_static(figure: Figure, stem: Path) -> list[Path]:
         cells = [cell for panel in figure.panels for cell in _split(panel)]
         columns = 3 if len(cells) > len(figure.panels) else min(figure.columns, len(cells))
         places, heights = _place(cells, columns)
-        canvas = Canvas(figsize=(WIDTH, sum(heights) + 0.45), layout="constrained")
+        height = sum(heights) + 0.45
+        canvas = Canvas(figsize=(WIDTH, height), layout="constrained")
         FigureCanvasAgg(canvas)
         canvas.get_layout_engine().set(w_pad=0.08, h_pad=0.06)  # pyright: ignore
         grid = canvas.add_gridspec(len(heights), columns, height_ratios=heights)
         for panel, place in zip(cells, places, strict=True):
             axes = canvas.add_subplot(grid[place])
             _draw_panel(axes, panel, 1 if panel.is_wide else columns)
-        _draw_legend(canvas, figure)
+        rows = _draw_legend(canvas, figure)
+        # What few rows take, panels can spare; many get a place of their own.
+        canvas.set_size_inches(WIDTH, height + LEGEND_ROW * max(0, rows - 3))
         # Once: to lay out takes as long as to draw, and the three files look the same.
         canvas.draw_without_rendering()
         canvas.set_layout_engine("none")
@@ -287,8 +291,9 @@ def _draw_heat(axes: Axes, heat: HeatFrames, aspect: Literal["equal", "auto"]) -
     axes.spines[:].set_visible(False)
 
 
-def _draw_legend(canvas: Canvas, figure: Figure) -> None:
-    """Under the panels, where it covers nothing; each name once."""
+def _draw_legend(canvas: Canvas, figure: Figure) -> int:
+    """Under the panels, where it covers nothing; each name once. Returns its number of rows."""
+    rows = 0
     handles: dict[str, Any] = {}
     for axes in canvas.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -297,9 +302,11 @@ def _draw_legend(canvas: Canvas, figure: Figure) -> None:
         longest = max(map(len, handles))
         columns = max(1, min(len(handles), int(105 / (longest + 7))))
         canvas.legend(handles.values(), handles, loc="outside lower center", ncols=columns)
+        rows = -(-len(handles) // columns)
     if any(panel.heat for panel in figure.panels):
         maps = [axes for axes in canvas.axes if axes.images]
         bar = canvas.colorbar(maps[0].images[0], ax=maps, shrink=0.7, aspect=25, pad=0.015)
         bar.outline.set_visible(False)  # pyright: ignore
         bar.ax.grid(visible=False)
         bar.set_label(next(panel.heat.quantity for panel in figure.panels if panel.heat))
+    return rows
