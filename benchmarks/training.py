@@ -6,6 +6,7 @@ that of torch's fused AdamW: the median over rounds of the ratio within a round,
 interval of that median (order statistics).
 
     python benchmarks/training.py [--configs imdb/small imdb/paper-3] [--rounds 60] [--quick]
+                                  [--only 'MirrorAdam p=2']
 
 ``imdb/paper-3`` takes batches of 10 instead of 100: the optimizer's share of a step is then larger,
 and the comparison harder.
@@ -67,8 +68,8 @@ def find_interval(ratios: list[float]) -> tuple[float, float]:
     return ordered[low], ordered[n - 1 - low]
 
 
-def measure(name: str, rounds: int) -> None:
-    steps = {label: build_step(name, optimizer) for label, optimizer in OPTIMIZERS.items()}
+def measure(name: str, rounds: int, only: list[str]) -> None:
+    steps = {label: build_step(name, OPTIMIZERS[label]) for label in ["AdamW", *only]}
     for step in steps.values():  # compilation, allocation
         step()
     times: dict[str, list[float]] = {label: [] for label in steps}
@@ -94,12 +95,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--configs", nargs="+", default=["imdb/small", "imdb/paper-3"])
     parser.add_argument("--rounds", type=int, default=60)
+    choices = list(OPTIMIZERS)[1:]
+    parser.add_argument("--only", nargs="+", choices=choices, default=choices, metavar="OPTIMIZER")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--quick", action="store_true", help="9 rounds")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     for name in arguments.configs:
-        measure(name, 9 if arguments.quick else arguments.rounds)
+        measure(name, 9 if arguments.quick else arguments.rounds, arguments.only)
 
 
 if __name__ == "__main__":

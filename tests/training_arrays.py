@@ -151,14 +151,16 @@ def make_pruning(names: np.ndarray, seed: int, height: float, chance: float) -> 
 def _make_curves(seed: int, height: float) -> dict[str, Any]:
     rng = _rng(seed)
     steps = np.arange(20, 2001, 20)
-    rates = np.array([600.0, 300.0, 200.0])[:, None, None]
-    loss = 0.05 + 2 * np.exp(-steps / rates) * (1 + 0.1 * rng.standard_normal((3, S, 100)))
+    rates = np.array([600.0, 400.0, 250.0, 200.0])[:, None, None]
+    loss = 0.05 + 2 * np.exp(-steps / rates) * (1 + 0.1 * rng.standard_normal((4, S, 100)))
     return {
-        "optimizer": np.array(["SGD", "SNGD", "Adam"]),
-        "lr": np.array([0.1, 0.01, 1e-3]),
+        "optimizer": np.array(["SGD", "SNGD", "SNGD per tensor", "Adam"]),
+        "lr": np.array([0.1, 0.01, 1e-3, 1e-3]),
         "step": steps,
         "loss": loss,
-        "accuracy": height + np.array([[0.0], [0.5], [1.0]]) + 0.2 * rng.standard_normal((3, S)),
+        "accuracy": height
+        + np.array([[0.0], [0.5], [0.8], [1.0]])
+        + 0.2 * rng.standard_normal((4, S)),
     }
 
 

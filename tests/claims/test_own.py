@@ -139,3 +139,28 @@ def test_digits_are_judged_by_what_pruning_costs_and_by_sparsity():
     for key in ("accuracy", "l1_l2"):
         spoiled = arrays | {key: arrays[key][::-1]}
         assert judge("M.pruning.digits", spoiled) == "not reproduced"
+
+
+def make_curves(decay=0.03):
+    steps = np.arange(1, 101)
+    rates = np.array([0.01, 0.012, decay])[:, None, None]
+    return {
+        "optimizer": np.array(["SGD", "SNGD", "SNGD per tensor"]),
+        "step": steps,
+        "loss": np.exp(-rates * steps) * np.array([1.0, 1.1, 1.2])[None, :, None],
+    }
+
+
+def test_speed_asks_for_half_of_the_steps():
+    assert judge("M.speed.mnist", make_curves()) == "reproduced"
+    assert judge("M.speed.mnist", make_curves(decay=0.015)) == "not reproduced"
+    never = make_curves(decay=0.005)
+    assert judge("M.speed.mnist", never) == "not reproduced"
+    measured = BY_ID["M.speed.mnist"].examine(Evidence("mnist", {}, never)).measured
+    assert measured == "SNGD 85%; SNGD per tensor does not get there"
+
+
+def test_speed_of_one_seed_is_an_anecdote():
+    one = make_curves()
+    one["loss"] = one["loss"][:, :1]
+    assert judge("M.speed.mnist", one) == "reproduced differently"

@@ -164,7 +164,7 @@ def test_curves_say_when_the_last_loss_of_sgd_was_reached(name: str) -> None:
         for s, loss in enumerate(smooth(arrays["loss"][1]))
     ]
     assert rows["SNGD"][key].startswith(f"{np.mean(first):,.0f} ± ")
-    worse = {**arrays, "loss": arrays["loss"] + np.array([0.0, 5.0, 0.0])[:, None, None]}
+    worse = {**arrays, "loss": arrays["loss"] + np.array([0.0, 5.0, 0.0, 0.0])[:, None, None]}
     assert _read_table(_build(name, **worse))[1][key] == "reached in 0 of 3"
 
 

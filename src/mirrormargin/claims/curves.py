@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["find_first_steps", "smooth"]
+__all__ = ["NEVER", "compare_steps", "find_first_steps", "smooth"]
 
 Array = NDArray[np.float64]
+NEVER = 2.0  # shares of the steps: one that never gets there took more steps than there were
 
 
 def smooth(loss: Array) -> Array:
@@ -33,3 +34,9 @@ def find_first_steps(steps: NDArray[np.int64], loss: Array, reference: Array) ->
     reached = smooth(loss) <= smooth(reference)[:, -1:]
     first = steps[reached.argmax(axis=1)].astype(np.float64)
     return np.where(reached.any(axis=1), first, np.nan)
+
+
+def compare_steps(steps: NDArray[np.int64], loss: Array, reference: Array) -> Array:
+    """Steps to the reference's last loss as a share of the reference's own, (S,); or NEVER."""
+    first = find_first_steps(steps, loss, reference)
+    return np.nan_to_num(first / find_first_steps(steps, reference, reference), nan=NEVER)

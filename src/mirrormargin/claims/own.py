@@ -15,6 +15,7 @@ from mirrormargin.claims.checks import (
     ratio_at_most,
 )
 from mirrormargin.claims.claim import Check, Claim, Finding, Provenance
+from mirrormargin.claims.curves import NEVER, compare_steps
 from mirrormargin.claims.evidence import Evidence
 
 __all__ = ["CLAIMS"]
@@ -22,6 +23,7 @@ __all__ = ["CLAIMS"]
 MIRROR, ADAMW = "MirrorAdam p=1.1", "AdamW"
 TUNED, TUNED_ADAMW = "MirrorAdam for pruning", "AdamW for pruning"
 PENALIZED = "MirrorAdam + L1"
+PER_TENSOR = "SNGD per tensor"
 BASELINES = (
     ADAMW,
     TUNED_ADAMW,
@@ -128,6 +130,24 @@ def examine_plain(evidence: Evidence) -> Finding:
     )
 
 
+def examine_speed(evidence: Evidence) -> Finding:
+    loss = dict(zip(evidence["optimizer"].tolist(), evidence["loss"], strict=True))
+    plain = loss.pop("SGD")
+    shares = {name: compare_steps(evidence["step"], one, plain) for name, one in loss.items()}
+    return Finding(
+        [
+            mean_at_most(f"share of the steps that {PER_TENSOR} needs", shares[PER_TENSOR], 0.5),
+            check_seeds(plain[:, 0]),
+        ],
+        "; ".join(
+            f"{name} {share.mean():.0%}" if share.max() < NEVER else f"{name} does not get there"
+            for name, share in shares.items()
+        ),
+        "Steps until SGD's last training loss, averaged over a tenth of the training, as a share of"
+        " SGD's own; learning rates are those with the best validation accuracy.",
+    )
+
+
 def examine_digits(evidence: Evidence) -> Finding:
     names, shares = evidence["optimizer"].tolist(), evidence["share"]
     at = int(np.argmin(abs(shares - 0.9)))
@@ -147,6 +167,7 @@ def examine_digits(evidence: Evidence) -> Finding:
     )
 
 
+CURVES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "civil": "CivilComments"}
 DATA_SETS = {"imdb": "IMDB", "sst2": "SST-2", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 FRONTIERS = (
     (
@@ -215,6 +236,17 @@ CLAIMS = (
         " these with fewer than those at p = 3, on average over seeds.",
         "pruning-plain",
         examine_plain,
+    ),
+    *(
+        _claim(
+            f"M.speed.{name}",
+            f"On {data} steps normalised tensor by tensor need half of SGD's",
+            "Mini-batch steps of one length for each tensor bring the training loss to where SGD"
+            " ends with at most half of its steps, on average over seeds.",
+            name,
+            examine_speed,
+        )
+        for name, data in CURVES.items()
     ),
     _claim(
         "M.pruning.digits",

@@ -148,12 +148,24 @@ _TRIED = NEAR_ONE | {
     "p1.02": mirror_adam(1.02),
     "decay1": mirror_adam(1.1, weight_decay=1.0),
     "blocks-only": OptimizerConfig("MirrorAdam", 0.0, groups=(("blocks.*", {"p": 1.1}),)),
+    "p1.05-rms": mirror_adam(1.05, scale="rms"),
 }
+
+
+def _try_constant_steps(methods: tuple[Method, ...], setting: str) -> tuple[Method, ...]:
+    """The first method's grid with one setting more: an earlier one without a schedule."""
+    first = methods[0]
+    config = replace(first.grid[setting], schedule="constant")
+    return (replace(first, grid={**first.grid, f"constant-{setting}": config}), *methods[1:])
+
 
 FRONTIERS: dict[str, tuple[Method, ...]] = {
     "imdb/small": (
-        *_compare_pruning(
-            "imdb/small", SEEDS, _TRIED, (1e-4, *RATES, 1e-2), (1e-5, 3e-5, 6e-5, 1e-4)
+        *_try_constant_steps(
+            _compare_pruning(
+                "imdb/small", SEEDS, _TRIED, (1e-4, *RATES, 1e-2), (1e-5, 3e-5, 6e-5, 1e-4)
+            ),
+            "p1.05-lr0.001",
         ),
         tune("imdb/small", "MirrorAdam p=1.1", mirror_adam(1.1), RATES),
     ),
@@ -226,15 +238,20 @@ LONG = tuple(
     for p, rate in ((1.1, 2e-3), (2.0, 8e-3), (3.0, 6e-5))
 )
 
+# Steps of one length for each tensor, as paper A's normaliser has it; SNGD is paper B's, of one
+# length for all of them together.
+PER_TENSOR = mirror_descent(2.0, step_rule="normalized")
+
 # MirrorDescent at p = 2 is SGD.
 VISION: dict[str, tuple[Method, ...]] = {
     config: (
-        tune(config, "MD p=1.1", mirror_descent(1.1), (1e-1, 3e-1, 1.0), seeds=(0,)),
-        tune(config, "SGD", OptimizerConfig("SGD", 0.0), (1e-1, 3e-1, 1.0, 3.0), seeds=(0,)),
-        tune(config, "SNGD", OptimizerConfig("SNGD", 0.0), (3e-1, 1.0, 3.0), seeds=(0,)),
-        tune(config, "Adam", OptimizerConfig("Adam", 0.0), (*HIGH_RATES, 1e-2, 3e-2), seeds=(0,)),
+        tune(config, "MD p=1.1", mirror_descent(1.1), (1e-1, 3e-1, 1.0), seeds=seeds),
+        tune(config, "SGD", OptimizerConfig("SGD", 0.0), (1e-1, 3e-1, 1.0, 3.0), seeds=seeds),
+        tune(config, "SNGD", OptimizerConfig("SNGD", 0.0), (3e-1, 1.0, 3.0), seeds=seeds),
+        tune(config, "SNGD per tensor", PER_TENSOR, (3e-2, 1e-1, 3e-1), seeds=seeds),
+        tune(config, "Adam", OptimizerConfig("Adam", 0.0), (*HIGH_RATES, 1e-2, 3e-2), seeds=seeds),
     )
-    for config in ("mnist/small", "cifar10/small")
+    for config, seeds in (("mnist/small", SEEDS), ("cifar10/small", (0,)))
 }
 
 # On MultiNLI, where a run takes long, with the learning rates that CivilComments chose.
@@ -251,6 +268,9 @@ ENCODERS: dict[str, tuple[Method, ...]] = {
     )
     for config, (sgd, sngd, adam) in _ENCODER_RATES.items()
 }
+ENCODERS["civil-subset/minilm"] += (
+    tune("civil-subset/minilm", "SNGD per tensor", PER_TENSOR, (1e-3, 3e-3, 1e-2), seeds=(0,)),
+)
 
 METHODS: tuple[Method, ...] = (
     *FRONTIERS["imdb/small"],

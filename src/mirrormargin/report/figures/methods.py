@@ -16,7 +16,7 @@ from mirrormargin.report.palette import Color, find_color
 __all__ = ["Look", "choose_looks", "find_group"]
 
 STYLES = ("line", "dashed", "dotted", "dashdot")
-_VARIANT = re.compile(r"(?: for pruning| \+ L1| to \d+%)+$")
+_VARIANT = re.compile(r"(?: for pruning| \+ L1| to \d+%| per tensor)+$")
 _EXPONENT = re.compile(r"\bp ?= ?(\d+(?:\.\d+)?)")
 
 
