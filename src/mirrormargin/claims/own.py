@@ -140,7 +140,9 @@ def examine_speed(evidence: Evidence) -> Finding:
             check_seeds(plain[:, 0]),
         ],
         "; ".join(
-            f"{name} {share.mean():.0%}" if share.max() < NEVER else f"{name} does not get there"
+            f"{name} {share.mean():.0%}"
+            if share.max() < NEVER
+            else f"{name} gets there in {(share < NEVER).sum()} of {share.size}"
             for name, share in shares.items()
         ),
         "Steps until SGD's last training loss, averaged over a tenth of the training, as a share of"
