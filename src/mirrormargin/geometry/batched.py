@@ -13,6 +13,7 @@ its own for a single exponent of 2 or 1/2, and others for strides and processors
 # pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -38,10 +39,11 @@ Array = NDArray[np.float64]
 
 def power_each(x: ArrayLike, exponents: ArrayLike) -> Array:
     """``sign(x_j) |x_j|^r_j`` for arrays x_j along the first axis, one exponent for each."""
-    rows, r = _read(x, exponents)
+    x = np.asarray(x, np.float64)
+    rows = _to_rows(x, x.shape[:1])
     out = np.empty_like(rows)
-    _powers.load()(rows, r, out)
-    return out.reshape(np.shape(x))
+    _powers.load()(rows, _to_numbers(exponents, x.shape[:1]), out)
+    return out.reshape(x.shape)
 
 
 def norm_each(x: ArrayLike, exponents: ArrayLike) -> Array:
@@ -49,12 +51,11 @@ def norm_each(x: ArrayLike, exponents: ArrayLike) -> Array:
 
     nan where an entry is nan, else inf where one is infinite.
     """
-    shape = np.shape(x)[:-1]
     x = np.asarray(x, np.float64)
-    rows, r = _read(x.reshape(-1, x.shape[-1]), np.broadcast_to(exponents, shape).reshape(-1))
-    out = np.empty(len(rows))
-    _norms.load()(rows, r, np.empty(rows.shape[1]), out)
-    return out.reshape(shape)
+    shape = x.shape[:-1]
+    rows, out = _to_rows(x, shape), np.empty(shape)
+    _norms.load()(rows, _to_numbers(exponents, shape), np.empty(x.shape[-1]), out.reshape(-1))
+    return out
 
 
 def divergence_each(targets: ArrayLike, iterates: ArrayLike, exponents: ArrayLike) -> Array:
@@ -63,19 +64,24 @@ def divergence_each(targets: ArrayLike, iterates: ArrayLike, exponents: ArrayLik
     Targets and exponents broadcast over the other axes of the iterates.
     """
     V = np.asarray(iterates, np.float64)
-    U = np.broadcast_to(targets, V.shape).reshape(-1, V.shape[-1])
-    rows, r = _read(V.reshape(U.shape), np.broadcast_to(exponents, V.shape[:-1]).reshape(-1))
-    out = np.empty(len(rows))
-    work = np.empty((4, rows.shape[1]))
-    _divergences.load()(np.ascontiguousarray(U, np.float64), rows, r, work, out)
-    return out.reshape(V.shape[:-1])
+    U = np.broadcast_to(np.asarray(targets, np.float64), V.shape)
+    shape = V.shape[:-1]
+    out, work = np.empty(shape), np.empty((4, V.shape[-1]))
+    _divergences.load()(
+        *(_to_rows(U, shape), _to_rows(V, shape), _to_numbers(exponents, shape)),
+        *(work, out.reshape(-1)),
+    )
+    return out
 
 
-def _read(x: ArrayLike, exponents: ArrayLike) -> tuple[Array, Array]:
-    """Rows and exponents as contiguous arrays."""
-    x = np.asarray(x, np.float64)
-    rows = np.ascontiguousarray(x.reshape(len(x), -1))
-    return rows, np.ascontiguousarray(np.broadcast_to(exponents, len(rows)), np.float64)
+def _to_rows(x: Array, shape: tuple[int, ...]) -> Array:
+    """One contiguous row for each index of the leading axes."""
+    count = math.prod(shape)
+    return np.ascontiguousarray(x.reshape(count, x.size // max(count, 1)))
+
+
+def _to_numbers(exponents: ArrayLike, shape: tuple[int, ...]) -> Array:
+    return np.array(np.broadcast_to(exponents, shape), np.float64).reshape(-1)
 
 
 def _make_powers(version: int) -> Callable[..., Any]:
