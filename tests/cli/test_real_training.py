@@ -188,7 +188,7 @@ def test_a_killed_training_goes_on_to_the_same_bits(finished, tmp_path, capsys):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])
 def test_an_interrupt_says_how_to_go_on(tmp_path, number):
     folder = tmp_path / "run"
-    argv = ["train", "digits/tiny", "--epochs", "100000", "--out", str(folder)]
+    argv = ["train", "digits/tiny", "--epochs", "100000", "--threads", "1", "--out", str(folder)]
     process = subprocess.Popen(
         [sys.executable, "-c", START, *argv],
         stdout=subprocess.PIPE,
