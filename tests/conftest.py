@@ -20,6 +20,10 @@ BESIDE = Path(__file__).parents[2] / "shared" / "data"
 if "MIRRORMARGIN_DATA" not in os.environ and BESIDE.is_dir():
     os.environ["MIRRORMARGIN_DATA"] = str(BESIDE)
 
+# With this variable the package leaves Numba alone; here nothing else can get at it either.
+if os.environ.get("MIRRORMARGIN_WITHOUT_NUMBA", "0") not in ("", "0"):
+    sys.modules["numba"] = sys.modules["llvmlite"] = None  # pyright: ignore[reportArgumentType]
+
 WORDS = ("a", "good", "bad", "film", "##s", "the", "plot", "was", "great", "dull", ".", "!", "x")
 
 # Each test process gets one torch thread: the processes already share the cores.

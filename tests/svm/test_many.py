@@ -8,7 +8,7 @@ from svm_problems import PUBLISHED, farthest, norm
 
 from mirrormargin.attention import AttentionProblem, synthetic
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
-from mirrormargin.svm import Status, many, solve_attention_svm
+from mirrormargin.svm import Status, solve_attention_svm
 from mirrormargin.svm.compiled import jobs as compiled_jobs
 from mirrormargin.svm.many import COMPILED, solve_many
 
@@ -187,12 +187,13 @@ def test_each_place_holds_its_own_solution():
 
 def test_what_occurs_several_times_is_solved_once(monkeypatch):
     solved = []
+    solve_jobs = compiled_jobs.solve_jobs
 
     def solve(jobs, *rest):
         solved.append(len(jobs))
-        return compiled_jobs.solve_jobs(jobs, *rest)
+        return solve_jobs(jobs, *rest)
 
-    monkeypatch.setattr(many, "solve_jobs", solve)
+    monkeypatch.setattr(compiled_jobs, "solve_jobs", solve)
     problems, best = planted_batch(range(2), (3, 4, 6))
     record = solve_many(problems, np.repeat(best, 5, axis=2), [2.0, 3.0, 2.0])
     assert solved == [4]

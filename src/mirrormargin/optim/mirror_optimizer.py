@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from mirrormargin.errors import GeometryError, NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential, Potential
+from mirrormargin.geometry.compiler import has_numba, require_numba
 from mirrormargin.geometry.lp import check_exponent, check_scale
 from mirrormargin.optim.item import Item, dense_format, like
 from mirrormargin.optim.plain import state_dtype
@@ -86,6 +87,8 @@ class MirrorOptimizer(Optimizer):
                     f"parameter {index} has dtype {param.dtype}: only real floating-point "
                     "parameters can be trained; pass view_as_real(...) of complex ones"
                 )
+            if group["fused"]:
+                require_numba("fused=True")
             if group["fused"] and not _is_fusable(group, param):
                 raise OptimizerError(
                     f"fused=True needs dense float32 CPU tensors and the lp potential; parameter "
@@ -328,6 +331,7 @@ def _is_fusable(group: dict[str, Any], param: Tensor) -> bool:
         and type(param) in _PLAIN_TYPES
         and group["potential"] is None
         and (param.is_contiguous() or dense_format(param) is not None)
+        and has_numba()
     )
 
 
