@@ -179,6 +179,7 @@ def test_a_small_margin_is_certified(lead):
     assert 0.01 * lead < solution.margin < 10 * lead
 
 
+@pytest.mark.slow
 def test_nine_hundred_constraints_are_solved():
     solution = solve_nuclear_svm(*planted(11, n=100, T=10, d=50))
     assert solution.is_optimal()
