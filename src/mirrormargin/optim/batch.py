@@ -1,8 +1,8 @@
 r"""The tensors that one call steps together, and the state that must follow them.
 
-A *path* is a module with the arithmetic of a step: ``plain`` works everywhere, ``compiled`` on
-float32 CPU tensors. The tensors of a parameter group are sorted into batches, each for one call of
-one path: all that are compiled; with ``foreach`` all of one dtype and device; else each alone.
+A *path* is a module with the arithmetic of a step: ``plain`` works everywhere, ``foreach`` has many
+small tensors on an accelerator in mind, ``compiled`` takes float32 on the CPU. The tensors of a
+parameter group are sorted into batches, each for one call of one path.
 
 The dual variable u of a tensor is kept as state, ``state["dual"]``, unless p is 1.5, 2 or 3, where
 it is a square or a root away. What w must equal is the *image* of its state,
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from mirrormargin.geometry import Potential
-from mirrormargin.optim import plain
+from mirrormargin.optim import foreach, plain
 from mirrormargin.optim.plain import state_dtype
 
 __all__ = [
@@ -45,6 +45,7 @@ _State = dict[str, Any]
 _Stamp = tuple[int, int]
 
 _PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter))
+_TORCH_PATHS = (plain, foreach)
 _WITHOUT_DUAL = (1.5, 2.0, 3.0)  # exponents p
 
 
@@ -92,7 +93,7 @@ class Batch:
     kappas: list[float] = field(default_factory=list)
 
     def add(self, param: Tensor, grad: Tensor, state: _State, kappa: float) -> None:
-        if self.path is not plain:
+        if self.path not in _TORCH_PATHS:  # those read memory by address
             if grad.dtype is not param.dtype or grad.is_neg():
                 grad = grad.to(param.dtype).resolve_neg()
             grad = _laid_out_like(grad, param)
@@ -131,8 +132,11 @@ class Batch:
 
 def choose_path(group: _Group, param: Tensor) -> Path:
     """The path that steps this tensor."""
-    wanted = group["fused"] is not False and not group["foreach"]
-    return _load_compiled() if wanted and is_compilable(group, param) else plain
+    if group["foreach"]:
+        return foreach
+    if group["fused"] is not False and is_compilable(group, param):
+        return _load_compiled()
+    return plain
 
 
 def is_compilable(group: _Group, param: Tensor) -> bool:
@@ -153,11 +157,9 @@ def _load_compiled() -> Path:
     return compiled
 
 
-def batch_key(path: Path, group: _Group, param: Tensor, index: int) -> Hashable:
+def batch_key(path: Path, param: Tensor) -> Hashable:
     """Tensors of a group with equal keys belong to one batch."""
-    if path is not plain:
-        return path
-    return (param.dtype, param.device) if group["foreach"] else index
+    return (path, param.dtype, param.device) if path is foreach else path
 
 
 def stamp(param: Tensor) -> _Stamp:

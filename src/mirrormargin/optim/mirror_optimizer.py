@@ -113,7 +113,7 @@ class MirrorOptimizer(Optimizer):
                         "(rows with zero gradient are left untouched anyway)"
                     )
                 path = choose_path(group, param)
-                key = batch_key(path, group, param, index)
+                key = batch_key(path, param)
                 if key not in found:
                     found[key] = Batch(group, number, path, _potential(group), self._seen)
                 state = self.state[param]

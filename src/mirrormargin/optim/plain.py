@@ -4,16 +4,14 @@ r"""The step in plain torch operations, for every device and dtype.
     u' = decay u - lr x                             (Adam: x = m^ / (sqrt(v^) + eps))
     w' = to_primal(u')  where u' differs from u,  w elsewhere, bit for bit
 
-The operations are torch's on lists of tensors: with one tensor in the lists they are the ordinary
-ones, with many tensors on an accelerator few kernels are launched (``foreach=True``).
-
 Duals, buffers and moments are float32 or wider whatever the weights are; half-precision weights
-are rounded once, at the end. ``compiled.py`` has the same functions for float32 on the CPU, and
-``reference.py`` the formulas that both are compared with.
+are rounded once, at the end. ``foreach.py`` does the same for many tensors at once,
+``compiled.py`` for float32 on the CPU. All are compared with the formulas in ``reference.py``.
 """
 
-# pyright: reportPrivateImportUsage=false
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,12 +21,16 @@ from mirrormargin.geometry import Potential
 from mirrormargin.geometry.norms import scaled_power_sum
 
 __all__ = [
+    "find_adam_direction",
+    "find_direction",
     "mirror_adam",
     "mirror_descent",
+    "move",
     "scaled_power_sums",
     "state_dtype",
     "to_dual",
     "to_primal",
+    "write",
 ]
 
 
@@ -62,18 +64,11 @@ def mirror_descent(
         momentum: mu.
         nesterov: Whether to look one momentum step ahead.
     """
-    us = _current_duals(params, duals, potential)
-    xs = [g.to(u.dtype) for g, u in zip(grads, us, strict=True)]
-    for factors in zip(*grad_scales, strict=True):
-        if any(factor != 1 for factor in factors):
-            xs = list(torch._foreach_mul(xs, list(factors)))
-    if any(c != 0 for c in coupled_decays):
-        xs = list(torch._foreach_add(xs, torch._foreach_mul(us, coupled_decays)))
-    if buffers is not None:
-        torch._foreach_mul_(buffers, momentum)
-        torch._foreach_add_(buffers, xs)
-        xs = list(torch._foreach_add(xs, buffers, alpha=momentum)) if nesterov else buffers
-    _move(params, us, duals, xs, lrs, decay, potential)
+    for i, w in enumerate(params):
+        u = to_dual(w, potential) if duals is None else duals[i]
+        g, b = grads[i].to(u.dtype), None if buffers is None else buffers[i]
+        x = find_direction(g, u, b, grad_scales[i], coupled_decays[i], momentum, nesterov)
+        write(w, u, move(u, x, lrs[i], decay), potential, keep=duals is not None)
 
 
 def mirror_adam(
@@ -109,46 +104,54 @@ def mirror_adam(
         eps: Added to the denominator.
         maximize: Whether to climb.
     """
-    us = _current_duals(params, duals, potential)
-    gs = [g.to(u.dtype) for g, u in zip(grads, us, strict=True)]
-    gs = list(torch._foreach_neg(gs)) if maximize else gs
-    torch._foreach_lerp_(exp_avgs, gs, 1 - betas[0])
-    torch._foreach_mul_(exp_avg_sqs, betas[1])
-    torch._foreach_addcmul_(exp_avg_sqs, gs, gs, value=1 - betas[1])
-    squares = exp_avg_sqs
-    if max_exp_avg_sqs is not None:
-        torch._foreach_maximum_(max_exp_avg_sqs, exp_avg_sqs)
-        squares = max_exp_avg_sqs
-    denominators = torch._foreach_sqrt(squares)
-    torch._foreach_mul_(denominators, sq_corrections)
-    torch._foreach_add_(denominators, eps)
-    xs = list(torch._foreach_div(exp_avgs, denominators))
-    _move(params, us, duals, xs, lrs, decay, potential)
+    for i, w in enumerate(params):
+        u = to_dual(w, potential) if duals is None else duals[i]
+        g, v_max = grads[i].to(u.dtype), None if max_exp_avg_sqs is None else max_exp_avg_sqs[i]
+        g = -g if maximize else g
+        x = find_adam_direction(
+            g, exp_avgs[i], exp_avg_sqs[i], v_max, sq_corrections[i], betas, eps
+        )
+        write(w, u, move(u, x, lrs[i], decay), potential, keep=duals is not None)
 
 
-def _current_duals(
-    params: list[Tensor], duals: list[Tensor] | None, potential: Potential
-) -> list[Tensor]:
-    return [to_dual(w, potential) for w in params] if duals is None else duals
+# Each tensor here may also be a TensorList, and each number a list with one for each tensor.
 
 
-def _move(
-    params: list[Tensor],
-    us: list[Tensor],
-    duals: list[Tensor] | None,
-    xs: list[Tensor],
-    lrs: list[float],
-    decay: float,
-    potential: Potential,
-) -> None:
-    """Write u' and w', leaving untouched, to the bit, the weights whose dual did not change."""
-    moved = us if decay == 1 else torch._foreach_mul(us, decay)
-    moved = torch._foreach_sub(moved, torch._foreach_mul(xs, lrs))
-    for w, u, new in zip(params, us, moved, strict=True):
-        value = to_primal(new, potential).to(w.dtype)
-        w.copy_(torch.where((new == u) | u.isnan(), w, value))
-        if duals is not None:
-            u.copy_(new)
+def find_direction(
+    g: Any, u: Any, b: Any, scales: tuple[Any, Any], coupled_decay: Any, mu: float, nesterov: bool
+) -> Any:
+    """x of mirror descent; b, if any, is changed in place."""
+    for scale in scales:
+        g = g * scale if scale != 1 else g
+    x = g.add(u, alpha=coupled_decay) if coupled_decay != 0 else g
+    if b is None:
+        return x
+    b.mul_(mu).add_(x)
+    return x.add(b, alpha=mu) if nesterov else b
+
+
+def find_adam_direction(
+    g: Any, m: Any, v: Any, v_max: Any, sq_correction: Any, betas: tuple[float, float], eps: float
+) -> Any:
+    """x of Adam, without the correction of m; m, v and v_max, if any, are changed in place."""
+    m.lerp_(g, 1 - betas[0])
+    v.mul_(betas[1]).addcmul_(g, g, value=1 - betas[1])
+    if v_max is not None:
+        v = v_max.clamp_min_(v)
+    return m / v.sqrt().mul_(sq_correction).add_(eps)
+
+
+def move(u: Any, x: Any, lr: Any, decay: float) -> Any:
+    """u' = decay u - lr x."""
+    return (u if decay == 1 else u * decay) - x * lr
+
+
+def write(w: Tensor, u: Tensor, moved: Tensor, potential: Potential, keep: bool) -> None:
+    """Write w', leaving untouched, to the bit, weights whose dual did not change, and keep u'."""
+    value = to_primal(moved, potential).to(w.dtype)
+    w.copy_(torch.where((moved == u) | u.isnan(), w, value))
+    if keep:
+        u.copy_(moved)
 
 
 def to_dual(weight: Tensor, potential: Potential) -> Tensor:
