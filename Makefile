@@ -12,16 +12,19 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser lint claims campaign bench clean
+.PHONY: help demo test test-slow browser lint claims campaign bench clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 demo: $(STAMP) ## Run every claim that needs no data set, in about a minute, and write a page
 	@$(BIN)/mirrormargin demo
 
-test: lint browser ## Lint, then run every test (PYTEST_FLAGS="-x -k name" to choose)
-	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+test: lint browser ## Lint, then run all but the slow tests (PYTEST_FLAGS="-x -k name" to choose)
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_FLAGS)
+
+test-slow: $(STAMP) browser ## Run the slow tests: long soaks, killed processes, whole data sets
+	$(BIN)/python -m pytest -m slow $(PYTEST_FLAGS)
 
 # Without one the tests of the page are skipped, and say so: that is no reason to stop.
 browser: ## Get a web browser for the tests of the report, if there is none

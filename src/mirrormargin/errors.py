@@ -8,6 +8,8 @@ __all__ = [
     "DivergedError",
     "GeometryError",
     "MirrorMarginError",
+    "MirrorMarginWarning",
+    "MissingNumbaError",
     "ModelError",
     "NonFiniteGradientError",
     "NotSeparableError",
@@ -23,6 +25,14 @@ __all__ = [
 
 class MirrorMarginError(Exception):
     """Base class: ``except MirrorMarginError`` catches whatever the library raises on purpose."""
+
+
+class MirrorMarginWarning(UserWarning):
+    """Something works, but not as well as it could."""
+
+
+class MissingNumbaError(MirrorMarginError, ImportError):
+    """Compiled code was asked for where Numba is absent, broken or switched off."""
 
 
 class GeometryError(MirrorMarginError, ValueError):

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from mirrormargin.geometry import Potential
+from mirrormargin.geometry.compiler import has_numba
 from mirrormargin.optim import foreach, plain
 from mirrormargin.optim.plain import state_dtype
 
@@ -131,10 +132,10 @@ class Batch:
 
 
 def choose_path(group: _Group, param: Tensor) -> Path:
-    """The path that steps this tensor."""
+    """The path that steps this tensor; the plain one, with a warning, where Numba is missing."""
     if group["foreach"]:
         return foreach
-    if group["fused"] is not False and is_compilable(group, param):
+    if group["fused"] is not False and is_compilable(group, param) and has_numba():
         return _load_compiled()
     return plain
 

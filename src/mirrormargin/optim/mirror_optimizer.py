@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from mirrormargin.errors import GeometryError, NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential, Potential
+from mirrormargin.geometry.compiler import require_numba
 from mirrormargin.geometry.lp import check_exponent, check_scale
 from mirrormargin.optim.batch import (
     Batch,
@@ -88,6 +89,8 @@ class MirrorOptimizer(Optimizer):
                     f"parameter {index} has dtype {param.dtype}: only real floating-point "
                     "parameters can be trained; pass view_as_real(...) of complex ones"
                 )
+            if group["fused"]:
+                require_numba("fused=True")
             if group["fused"] and not is_compilable(group, param):
                 raise OptimizerError(
                     f"fused=True needs dense float32 CPU tensors and the lp potential; parameter "

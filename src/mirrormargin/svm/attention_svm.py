@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mirrormargin.geometry.compiler import has_numba
 from mirrormargin.svm.arguments import (
     check_cap,
     check_max_iter,
@@ -26,7 +27,7 @@ from mirrormargin.svm.arguments import (
     read_rhs,
     read_start,
 )
-from mirrormargin.svm.compiled import fits_kernel
+from mirrormargin.svm.compiled import Jobs, fits_kernel
 from mirrormargin.svm.interior.constraints import MatrixConstraints, TokenConstraints
 from mirrormargin.svm.interior.program import Program
 from mirrormargin.svm.interior.solver import Outcome, Status, refuse_row, solve_program
@@ -145,7 +146,8 @@ def solve_attention_svm(
         if threads is None and min(n * (T - 1), d * d) <= ONE_THREAD_BELOW:
             threads = 1
         with limit_threads(threads):
-            if compiled and program.is_plain and start is None and fits_kernel(n, T, d):
+            small = program.is_plain and start is None and fits_kernel(n, T, d)
+            if compiled and small and has_numba():
                 outcome = _solve_compiled(X, z, chosen, program.p, tol, max_iter)
             if outcome is None:
                 outcome = solve_program(to_small_matrix(program), tol, max_iter, start)
@@ -183,7 +185,7 @@ def _solve_compiled(
     X: Array, z: Array, chosen: NDArray[Any], p: float, tol: float, max_iter: int
 ) -> Outcome | None:
     """What the kernel offers, if it is certified."""
-    from mirrormargin.svm.compiled.jobs import Jobs, solve_jobs  # numba is slow to import
+    from mirrormargin.svm.compiled.jobs import solve_jobs  # numba is slow to import
 
     only = np.zeros(1, np.intp)
     jobs = Jobs(X[None], z[None], only, reference_tokens(chosen)[None], np.array([p]))

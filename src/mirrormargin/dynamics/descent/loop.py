@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,8 @@ from mirrormargin.attention.compiled import (
     pull_back_turned,
     push_forward,
 )
+from mirrormargin.dynamics.descent import record
+from mirrormargin.dynamics.descent.record import MODES, RULES, End
 from mirrormargin.geometry import compiled as geometry
 from mirrormargin.geometry import doubles
 from mirrormargin.geometry.doubles import (
@@ -51,12 +52,9 @@ from mirrormargin.geometry.doubles import (
 from mirrormargin.geometry.routine import Routine
 from mirrormargin.optim import polyak
 
-__all__ = ["MODES", "NUMBERS", "NUM_TENSORS", "RULES", "End", "advance"]
+__all__ = ["NUMBERS", "NUM_TENSORS", "advance"]
 
-RULES = {"constant": 0, "normalized": 1, "polyak": 2}
 _CONSTANT, _NORMALIZED, _POLYAK = RULES.values()
-# What is trained: W; K and Q with W = K Q'; W and the head.
-MODES = {"W": 0, "KQ": 1, "joint": 2}
 _W, _KQ, _JOINT = MODES.values()
 # The numbers of a run, in the order of the kernel's argument; ``guess`` and ``capped`` are written.
 NUMBERS = ("p", "lr", "head_lr", "decay", "head_decay", "eps", "max_lr", "guess", "capped")
@@ -64,15 +62,6 @@ _P, _LR, _HEAD_LR, _DECAY, _HEAD_DECAY, _EPS, _MAX_LR, _GUESS, _CAPPED = range(9
 # Tensors to work in, of the shape of the larger trained one: gradients, W, and one more.
 NUM_TENSORS = 5
 _GRADIENT, _SECOND, _TURNED, _MATRIX, _SPARE = range(NUM_TENSORS)
-
-
-class End(IntEnum):
-    """Why a run stands where it is."""
-
-    RUNNING = 0
-    ZERO_GRADIENT = 1  # nothing moves any more
-    DIVERGED = 2  # the weights, or the next step, are not finite
-    OUT_OF_REACH = 3  # Polyak's floor is too far, and max_lr does not bound the step
 
 
 _RUNNING, _ZERO, _DIVERGED, _OUT_OF_REACH = (int(end) for end in End)
@@ -255,5 +244,6 @@ _SIGNATURE = types.UniTuple(_whole, 2)(
     *(_matrix, _matrix, _matrix, _matrix, _stack, _memory),
 )
 
-_SOURCES = [str(module.__file__) for module in (attention, losses, geometry, doubles, polyak)]
+_MODULES = (attention, losses, record, geometry, doubles, polyak)
+_SOURCES = [str(module.__file__) for module in _MODULES]
 advance: Routine = Routine(_make_loop, _SIGNATURE, [__file__, *_SOURCES])

@@ -10,7 +10,7 @@ which training freezes as soon as gradients are of the size of eps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,15 +25,16 @@ from mirrormargin.dynamics.descent.arguments import (
     read_batch,
     read_target,
 )
-from mirrormargin.dynamics.descent.batch import make_batch
 from mirrormargin.dynamics.descent.inits import NormalInit, read_init
-from mirrormargin.dynamics.descent.loop import RULES
-from mirrormargin.dynamics.descent.record import AttentionRecord, TrainingSettings
-from mirrormargin.dynamics.descent.recording import Progress, restore_batch, train
+from mirrormargin.dynamics.descent.record import RULES, AttentionRecord, TrainingSettings
 from mirrormargin.dynamics.descent.schedule import plan_steps, read_counts, read_lrs
 from mirrormargin.errors import ProblemError
+from mirrormargin.geometry.compiler import require_numba
 from mirrormargin.svm.arguments import check_threads
 from mirrormargin.svm.many_arguments import read_exponents
+
+if TYPE_CHECKING:
+    from mirrormargin.dynamics.descent.recording import Progress
 
 __all__ = ["resume_training", "train_attention"]
 
@@ -89,6 +90,7 @@ def train_attention(
 
     Raises:
         ProblemError: (a ValueError) If an argument has a wrong shape or value.
+        MissingNumbaError: (an ImportError) If there is no Numba to compile with.
         TrainingInterrupted: (a KeyboardInterrupt) On Ctrl-C; its ``record`` holds what is done,
             and :func:`resume_training` goes on from it.
 
@@ -101,6 +103,10 @@ def train_attention(
         >>> bool((record.divergence[..., -1] < 0.01).all())
         True
     """
+    require_numba("train_attention")
+    from mirrormargin.dynamics.descent.batch import make_batch
+    from mirrormargin.dynamics.descent.recording import train
+
     members = read_batch(problems)
     exponents = read_exponents(p)
     n, T, d = members[0].tokens.shape
@@ -174,7 +180,11 @@ def resume_training(
 
     Raises:
         ProblemError: (a ValueError) If ``num_steps`` lies before what was planned.
+        MissingNumbaError: (an ImportError) If there is no Numba to compile with.
     """
+    require_numba("resume_training")
+    from mirrormargin.dynamics.descent.recording import restore_batch, train
+
     check_threads(threads)
     settings = record.settings
     planned = record.planned

@@ -12,7 +12,7 @@ for Self-attention", under which |W| grows like log k and |v| like k^(1/3).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
@@ -23,14 +23,16 @@ from mirrormargin.dynamics.descent.arguments import (
     check_target_tol,
     read_batch,
 )
-from mirrormargin.dynamics.descent.batch import make_batch
 from mirrormargin.dynamics.descent.inits import NormalInit, read_init
 from mirrormargin.dynamics.descent.record import AttentionRecord, TrainingSettings
-from mirrormargin.dynamics.descent.recording import Progress, train
 from mirrormargin.dynamics.descent.schedule import plan_steps, read_counts, read_lrs
 from mirrormargin.errors import ProblemError
+from mirrormargin.geometry.compiler import require_numba
 from mirrormargin.svm.arguments import check_threads
 from mirrormargin.svm.many_arguments import read_exponents
+
+if TYPE_CHECKING:
+    from mirrormargin.dynamics.descent.recording import Progress
 
 __all__ = ["train_joint"]
 
@@ -83,6 +85,7 @@ def train_joint(
 
     Raises:
         ProblemError: (a ValueError) If an argument has a wrong shape or value.
+        MissingNumbaError: (an ImportError) If there is no Numba to compile with.
         TrainingInterrupted: (a KeyboardInterrupt) On Ctrl-C, with the record so far.
 
     Example:
@@ -91,6 +94,10 @@ def train_joint(
         >>> record.final_selection[0, :, 0].tolist()
         [[1, 0], [1, 0], [0, 0]]
     """
+    require_numba("train_joint")
+    from mirrormargin.dynamics.descent.batch import make_batch
+    from mirrormargin.dynamics.descent.recording import train
+
     members = read_batch(problems)
     exponents = read_exponents(p)
     d = members[0].dim
