@@ -29,7 +29,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 @pytest.fixture(scope="session")
 def find_evidence(tmp_path_factory, request):
-    """A function from the name of an experiment to its evidence, see quick_evidence.py."""
+    """A function from the name of a story to its evidence, see quick_evidence.py."""
     from quick_evidence import QuickEvidence
 
     place = tmp_path_factory.getbasetemp()
