@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 from mirrormargin.errors import MissingNumbaError
 
@@ -30,9 +31,11 @@ if WITHOUT_NUMBA:
 
 WORDS = ("a", "good", "bad", "film", "##s", "the", "plot", "was", "great", "dull", ".", "!", "x")
 
-# Each test process gets one torch thread: the processes already share the cores.
+# Each test process gets one thread, and so does what it starts: the processes share the cores.
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+    threadpool_limits(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.hookimpl(wrapper=True)

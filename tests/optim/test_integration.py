@@ -221,6 +221,7 @@ def test_a_forked_child_can_step_after_its_parent_did():
 
 
 @COMPILED
+@pytest.mark.slow
 def test_stepping_works_without_a_cache_folder(tmp_path):
     """Caching may fail wherever it likes; the step may not."""
     script = (
@@ -246,6 +247,7 @@ def test_stepping_works_without_a_cache_folder(tmp_path):
 
 
 @COMPILED
+@pytest.mark.slow
 def test_compiled_code_is_cached_between_processes(tmp_path):
     _run(_STEP + "\n    step()", NUMBA_CACHE_DIR=str(tmp_path))
     first = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")}
@@ -255,6 +257,7 @@ def test_compiled_code_is_cached_between_processes(tmp_path):
 
 
 @COMPILED
+@pytest.mark.slow
 def test_kernels_cached_by_different_processes_work_together(tmp_path):
     """Compile each kernel in a process of its own, in other orders, then use them all in one."""
     head = "\n    import torch\n    from mirrormargin.geometry import kernels, sums\n"
