@@ -160,7 +160,7 @@ def _refuse_real(folder: Path) -> None:
 
     real = TrainingFolder(folder)
     if real.status not in ("empty", "foreign"):
-        from mirrormargin.training.overrides import format_command
+        from mirrormargin.training.configurations import format_command
 
         command = format_command(real.read_config())
         raise TrainingError(

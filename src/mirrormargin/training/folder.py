@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mirrormargin.errors import DataError, TrainingError
 from mirrormargin.runs import hold_lock, write_atomically
-from mirrormargin.training.config import TrainingConfig, describe_changes
+from mirrormargin.training.config import TrainingConfig
 from mirrormargin.training.metrics import MetricsFile, read_rows
+from mirrormargin.training.settings import list_changes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -127,7 +128,7 @@ class TrainingFolder:
             except TrainingError as error:
                 raise TrainingError(f"{error}; choose another folder, or remove this one") from None
             if found != config:
-                changes = ", ".join(describe_changes(found, config))
+                changes = ", ".join(list_changes(found, config))
                 raise TrainingError(
                     f"{self.path} holds another training (different: {changes}): resume it with its"
                     " own settings, or choose another folder"

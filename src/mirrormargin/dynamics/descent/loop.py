@@ -10,8 +10,8 @@ for each tensor, with ``lr (k + 1)^-decay`` in place of lr at step k; Polyak's s
 factors. Gradients are mantissas with a log-scale, and steps are taken in their units, so that a run
 goes on where gradients underflow.
 
-The rules are those of :mod:`mirrormargin.optim.step_rules`, and ``test_training_is_autograd_and_
-mirror_descent`` holds the two against each other.
+The rules are those of :class:`mirrormargin.MirrorDescent`, and ``test_training_is_autograd_and_
+mirror_descent`` compares the two. Polyak's root is found by :mod:`mirrormargin.optim.polyak`.
 """
 
 # pyright: reportPrivateImportUsage=false
@@ -50,6 +50,7 @@ from mirrormargin.geometry.doubles import (
     weigh_rows,
 )
 from mirrormargin.geometry.routine import Routine
+from mirrormargin.optim import polyak
 
 __all__ = ["NUMBERS", "NUM_TENSORS", "advance"]
 
@@ -181,10 +182,9 @@ def _find_polyak_step(first, second, log_scale, p, target, numbers, spare):
 
 @leaf
 def _find_root(first, second, target, p, cap, numbers, spare):
-    """The step that predicts the target as its decrease. At most about ``cap``.
+    """The step that predicts the target as its decrease; infinite if it lies beyond the cap.
 
-    The decrease is nearly a power of the step: a bracketed secant in logarithms takes a handful of
-    evaluations from the last step of the run.
+    The search starts from the last step of the run.
     """
     if target == 0.0:
         return 0.0
@@ -194,63 +194,22 @@ def _find_root(first, second, target, p, cap, numbers, spare):
         g, g2 = first[2], second[2]
         squares = power_sum(g, 1.0, 2.0, spare[: len(g)])
         return target / (squares + power_sum(g2, 1.0, 2.0, spare[: len(g2)]))
-    goal = math.log(target)
-    x = numbers[_GUESS]
-    value = _log_decrease(first, second, x, p, spare) - goal
-    low, high, at_low, at_high = x, x, value, value
-    stride = 0.5
-    while at_high < 0.0:
-        low, at_low = high, at_high
-        high += stride
-        stride *= 2.0
-        # What lies beyond the cap does not matter, nor what floating point cannot hold.
-        if low > 700.0 or math.exp(min(low, 700.0)) >= cap:
-            return np.inf
-        at_high = _log_decrease(first, second, high, p, spare) - goal
-    stride = 0.5
-    while at_low > 0.0:
-        high, at_high = low, at_low
-        low -= stride
-        stride *= 2.0
-        if high < -700.0:
-            return 0.0
-        at_low = _log_decrease(first, second, low, p, spare) - goal
-    side = 0
-    for _ in range(200):
-        if at_low == 0.0 or high - low <= 1e-14 * max(1.0, abs(low)):
-            x = low
-            break
-        if at_high == 0.0:
-            x = high
-            break
-        x = 0.5 * (low + high)
-        if np.isfinite(at_low) and np.isfinite(at_high):
-            secant = (low * at_high - high * at_low) / (at_high - at_low)
-            x = secant if low < secant < high else x
-        value = _log_decrease(first, second, x, p, spare) - goal
-        if abs(value) <= 1e-13:
-            break
-        # Illinois: halve the weight of an end that stays twice, or the other never moves.
-        if value < 0.0:
-            low, at_low = x, value
-            at_high = 0.5 * at_high if side < 0 else at_high
-            side = -1
-        else:
-            high, at_high = x, value
-            at_low = 0.5 * at_low if side > 0 else at_low
-            side = 1
-    numbers[_GUESS] = x
-    return math.exp(x)
+    args = (first, second, p, math.log(target), spare)
+    log_step = _find_log_root(numbers[_GUESS], cap, args)
+    if math.isfinite(log_step):
+        numbers[_GUESS] = log_step
+    return math.exp(log_step)
 
 
 @leaf
-def _log_decrease(first, second, log_step, p, spare):
-    """log < g, w - to_primal(u - step g) >; inf where it overflows."""
+def _excess(log_step, args):
+    """log < g, w - to_primal(u - step g) > minus the logarithm of the target."""
+    first, second, p, goal, spare = args
     step = math.exp(log_step)
     total = _decrease(first, step, p, spare) + _decrease(second, step, p, spare)
-    if not total < np.inf:
+    if not total < np.inf:  # nan as well: only overflow makes it here
         return np.inf
-    return math.log(total) if total > 0.0 else -np.inf
+    return math.log(total) - goal if total > 0.0 else -np.inf
 
 
 @leaf
@@ -264,6 +223,9 @@ def _decrease(tensor, step, p, spare):
     for j in range(len(g)):
         total += g[j] * (w[j] - moved[j])
     return total
+
+
+_find_log_root = geometry.inlined(polyak.make_root_finder(_excess))
 
 
 @leaf
@@ -282,5 +244,6 @@ _SIGNATURE = types.UniTuple(_whole, 2)(
     *(_matrix, _matrix, _matrix, _matrix, _stack, _memory),
 )
 
-_SOURCES = [str(module.__file__) for module in (attention, losses, record, geometry, doubles)]
+_MODULES = (attention, losses, record, geometry, doubles, polyak)
+_SOURCES = [str(module.__file__) for module in _MODULES]
 advance: Routine = Routine(_make_loop, _SIGNATURE, [__file__, *_SOURCES])
