@@ -48,7 +48,7 @@ class NonFiniteGradientError(MirrorMarginError, ArithmeticError):
 
 
 class ProblemError(MirrorMarginError, ValueError):
-    """The arrays of an attention problem do not fit together."""
+    """An argument of the lab is not allowed: an array of a wrong shape, a number out of range."""
 
 
 class DataError(MirrorMarginError, ValueError):

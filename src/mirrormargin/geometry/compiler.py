@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import os
 import warnings
+from typing import Any
 
 from mirrormargin.errors import MirrorMarginWarning, MissingNumbaError
 
@@ -51,7 +52,8 @@ def _find_failure() -> str | None:
 
         # A broken installation may show only when it compiles. This trial is nearly free: what
         # Numba sets up for its first function, it would have to set up anyway.
-        njit("float64(float64)", no_cpython_wrapper=True, no_cfunc_wrapper=True)(_identity)
+        compile_now: Any = njit("float64(float64)")
+        compile_now(_identity)
     except Exception as error:
         return (
             f"Numba does not work here ({type(error).__name__}: {error}): install a version that"

@@ -16,18 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mirrormargin.arguments import check_count, check_exponent, check_number, check_threads
+from mirrormargin.errors import ProblemError
 from mirrormargin.geometry.compiler import has_numba
-from mirrormargin.svm.arguments import (
-    check_cap,
-    check_max_iter,
-    check_p,
-    check_threads,
-    check_tol,
-    read_attention,
-    read_rhs,
-    read_start,
-)
 from mirrormargin.svm.compiled import Jobs, fits_kernel
+from mirrormargin.svm.inputs import check_cap, read_attention, read_rhs, read_start
 from mirrormargin.svm.interior.constraints import MatrixConstraints, TokenConstraints
 from mirrormargin.svm.interior.program import Program
 from mirrormargin.svm.interior.solver import Outcome, Status, refuse_row, solve_program
@@ -131,9 +124,10 @@ def solve_attention_svm(
     """
     X, z, chosen = read_attention(tokens, queries, selection)
     n, T, d = X.shape
-    program = build_program(X, z, chosen, check_p(p), read_rhs(rhs, n), check_cap(C))
-    check_tol(tol)
-    check_max_iter(max_iter)
+    p = check_exponent(p, error=ProblemError)
+    program = build_program(X, z, chosen, p, read_rhs(rhs, n), check_cap(C))
+    check_number("tol", tol, above=0.0, below=1.0, hint="1e-8 is the default")
+    check_count("max_iter", max_iter)
     check_threads(threads)
     start = None
     if warm_start is not None:

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrormargin.attention import AttentionProblem
+from mirrormargin.arguments import check_count, check_number, check_threads, read_exponents
+from mirrormargin.attention.problem import AttentionProblem, read_problems
 from mirrormargin.errors import ProblemError, SolverError
 from mirrormargin.geometry.compiler import has_numba
 from mirrormargin.geometry.sharing import count_cores
-from mirrormargin.svm.arguments import check_max_iter, check_threads, check_tol
 from mirrormargin.svm.attention_svm import (
     COMPILED,
     MAX_ITER,
@@ -30,9 +30,9 @@ from mirrormargin.svm.attention_svm import (
     solve_attention_svm,
 )
 from mirrormargin.svm.compiled import Jobs, fits_kernel, other_tokens
+from mirrormargin.svm.inputs import read_selections
 from mirrormargin.svm.interior.solver import Status
 from mirrormargin.svm.interior.threads import limit_threads
-from mirrormargin.svm.many_arguments import read_exponents, read_problems, read_selections
 from mirrormargin.svm.solution import SUPPORT, FarkasCertificate
 
 if TYPE_CHECKING:
@@ -165,8 +165,8 @@ def solve_many(
     exponents = read_exponents(p)
     n, T, d = members[0].tokens.shape
     chosen = read_selections(selections, (len(members), len(exponents)), n, T)
-    check_tol(tol)
-    check_max_iter(max_iter)
+    check_number("tol", tol, above=0.0, below=1.0, hint="1e-8 is the default")
+    check_count("max_iter", max_iter)
     check_threads(threads)
     jobs, places = _collect_jobs(members, exponents, chosen)
     columns = _make_columns(jobs)
