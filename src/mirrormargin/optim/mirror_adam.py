@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mirrormargin.arguments import check_number
 from mirrormargin.errors import OptimizerError
 from mirrormargin.optim.batch import Batch
-from mirrormargin.optim.mirror_optimizer import MirrorOptimizer, check_number
+from mirrormargin.optim.mirror_optimizer import MirrorOptimizer
 
 __all__ = ["MirrorAdam"]
 
@@ -77,14 +78,13 @@ class MirrorAdam(MirrorOptimizer):
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
-        check_number(group, "eps", 0.0, float("inf"), "a number >= 0")
-        betas = group["betas"]
+        check_number("eps", group["eps"], least=0.0, error=OptimizerError)
         try:
-            valid = len(betas) == 2 and all(0 <= float(beta) < 1 for beta in betas)
+            beta1, beta2 = group["betas"]
         except (TypeError, ValueError):
-            valid = False
-        if not valid:
-            raise OptimizerError(f"betas must be two numbers in [0, 1), got {betas!r}")
+            raise OptimizerError(f"betas is {group['betas']!r}: give two numbers") from None
+        check_number("betas[0]", beta1, least=0.0, below=1.0, error=OptimizerError)
+        check_number("betas[1]", beta2, least=0.0, below=1.0, error=OptimizerError)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -16,13 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mirrormargin.arguments import check_choice, check_number
 from mirrormargin.errors import NonFiniteGradientError, OptimizerError
 from mirrormargin.optim.batch import Batch
-from mirrormargin.optim.mirror_optimizer import MirrorOptimizer, check_choice, check_number
+from mirrormargin.optim.mirror_optimizer import MirrorOptimizer
 from mirrormargin.optim.norms import find_norms, invert
 from mirrormargin.optim.polyak import as_number, find_polyak_multiplier
 
 __all__ = ["MirrorDescent"]
+
+_STEP_RULES = ("constant", "normalized", "polyak")
 
 
 class MirrorDescent(MirrorOptimizer):
@@ -111,13 +114,13 @@ class MirrorDescent(MirrorOptimizer):
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
-        check_choice(group, "step_rule", ("constant", "normalized", "polyak"))
-        check_choice(group, "norm_over", ("tensor", "group"))
-        check_choice(group, "polyak", ("bregman", "dual_norm"))
-        check_number(group, "momentum", 0.0, 1.0, "a number in [0, 1)")
-        check_number(group, "f_min", -math.inf, math.inf, "a finite number", strict=True)
+        check_choice("step_rule", group["step_rule"], _STEP_RULES, error=OptimizerError)
+        check_choice("norm_over", group["norm_over"], ("tensor", "group"), error=OptimizerError)
+        check_choice("polyak", group["polyak"], ("bregman", "dual_norm"), error=OptimizerError)
+        check_number("momentum", group["momentum"], least=0.0, below=1.0, error=OptimizerError)
+        check_number("f_min", group["f_min"], error=OptimizerError)
         if group["max_lr"] is not None:
-            check_number(group, "max_lr", 0.0, math.inf, "None or a number > 0", strict=True)
+            check_number("max_lr", group["max_lr"], above=0.0, hint="or None", error=OptimizerError)
         if group["nesterov"] and not group["momentum"]:
             raise OptimizerError("nesterov=True needs momentum > 0")
         rule = group["step_rule"]
