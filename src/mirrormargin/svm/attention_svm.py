@@ -19,12 +19,12 @@ from numpy.typing import ArrayLike, NDArray
 from mirrormargin.arguments import check_count, check_exponent, check_number, check_threads
 from mirrormargin.errors import ProblemError
 from mirrormargin.geometry.compiler import has_numba
+from mirrormargin.geometry.threads import limit_threads
 from mirrormargin.svm.compiled import Jobs, fits_kernel
 from mirrormargin.svm.inputs import check_cap, read_attention, read_rhs, read_start
 from mirrormargin.svm.interior.constraints import MatrixConstraints, TokenConstraints
 from mirrormargin.svm.interior.program import Program
 from mirrormargin.svm.interior.solver import Outcome, Status, refuse_row, solve_program
-from mirrormargin.svm.interior.threads import limit_threads
 from mirrormargin.svm.solution import MaxMarginSolution, describe
 
 __all__ = [

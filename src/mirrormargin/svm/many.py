@@ -21,7 +21,7 @@ from mirrormargin.arguments import check_count, check_number, check_threads, rea
 from mirrormargin.attention.problem import AttentionProblem, read_problems
 from mirrormargin.errors import ProblemError, SolverError
 from mirrormargin.geometry.compiler import has_numba
-from mirrormargin.geometry.sharing import count_cores
+from mirrormargin.geometry.threads import count_cores, limit_threads
 from mirrormargin.svm.attention_svm import (
     COMPILED,
     MAX_ITER,
@@ -32,7 +32,6 @@ from mirrormargin.svm.attention_svm import (
 from mirrormargin.svm.compiled import Jobs, fits_kernel, other_tokens
 from mirrormargin.svm.inputs import read_selections
 from mirrormargin.svm.interior.solver import Status
-from mirrormargin.svm.interior.threads import limit_threads
 from mirrormargin.svm.solution import SUPPORT, FarkasCertificate
 
 if TYPE_CHECKING:

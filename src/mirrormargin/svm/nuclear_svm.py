@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.arguments import check_count, check_number, check_threads, read_numbers
 from mirrormargin.errors import ProblemError
+from mirrormargin.geometry.threads import limit_threads
 from mirrormargin.svm.attention_svm import (
     MAX_ITER,
     build_program,
@@ -38,7 +39,6 @@ from mirrormargin.svm.interior.nuclear_path import (
 )
 from mirrormargin.svm.interior.program import Program
 from mirrormargin.svm.interior.solver import Outcome, Status, refuse_row, solve_program
-from mirrormargin.svm.interior.threads import limit_threads
 from mirrormargin.svm.solution import (
     SUPPORT,
     CertifiedSolution,

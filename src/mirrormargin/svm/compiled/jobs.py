@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.geometry.batched import norm_each, power_each
-from mirrormargin.geometry.sharing import share_out
+from mirrormargin.geometry.threads import share_out
 from mirrormargin.svm.compiled import Integers, Jobs, other_tokens
 from mirrormargin.svm.compiled import linear as at
 from mirrormargin.svm.compiled.kernel import FIRST_EXPONENT, load_kernel

@@ -1,16 +1,23 @@
-"""Sharing out many small compiled jobs among threads, in a way that leaves results alone."""
+"""Threads: many small compiled jobs shared among them, and how many of them BLAS may use.
+
+Neither changes a result.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
+import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
-__all__ = ["count_cores", "share_out"]
+__all__ = ["count_cores", "limit_threads", "share_out"]
 
 Memory = TypeVar("Memory")
 
@@ -56,3 +63,23 @@ def share_out(
                 worker.result()
         finally:
             waiting.clear()
+
+
+# The number of BLAS threads belongs to the process: a second caller with a wish waits.
+_blas_lock = threading.RLock()
+
+
+@contextmanager
+def limit_threads(threads: int | None) -> Iterator[None]:
+    """Hold BLAS to a number of threads inside a ``with``; None changes nothing."""
+    if threads is None:
+        yield
+        return
+    with _blas_lock, _find_libraries().limit(limits=int(threads), user_api="blas"):
+        yield
+
+
+@functools.cache
+def _find_libraries() -> ThreadpoolController:
+    # Looking through the loaded libraries takes milliseconds: once is enough.
+    return ThreadpoolController()
