@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mirrormargin.dynamics.descent.record import AttentionRecord
 from mirrormargin.dynamics.descent.targets import solve_targets
-from mirrormargin.dynamics.metrics import find_divergence
+from mirrormargin.geometry.batched import divergence_each
 
 __all__ = ["ExponentComparison", "compare_exponents"]
 
@@ -64,7 +64,7 @@ def compare_exponents(record: AttentionRecord) -> ExponentComparison:
         # (P, 1, I, n): the selections of one exponent, solved at all of them.
         at_same = solve_targets(record.problems, chosen[:, j : j + 1], exponents, tol)
         W = record.W[:, j : j + 1]
-        own[:, j] = find_divergence(at_own, W, p)
-        same[:, j] = find_divergence(at_same, W, p)
+        own[:, j] = divergence_each(at_own, W, p, axes=2)
+        same[:, j] = divergence_each(at_same, W, p, axes=2)
     agreement = (chosen[:, :, None] == chosen[:, None]).mean(axis=(0, 3, 4))
     return ExponentComparison(own=own, same=same, agreement=agreement, p=record.p)

@@ -20,8 +20,9 @@ from mirrormargin.attention import AttentionProblem
 from mirrormargin.dynamics.flow_course import FlowCourse
 from mirrormargin.dynamics.flow_field import FlowField
 from mirrormargin.dynamics.flow_record import FlowRecord, FlowStatus
-from mirrormargin.dynamics.metrics import find_divergence, measure
+from mirrormargin.dynamics.metrics import measure
 from mirrormargin.errors import ProblemError
+from mirrormargin.geometry.batched import divergence_each
 from mirrormargin.geometry.threads import limit_threads
 from mirrormargin.svm import Status, is_locally_optimal, solve_attention_svm
 
@@ -105,7 +106,7 @@ def mirror_flow(
     measures = measure([problem], path[None], p)
     return FlowRecord(
         log10_k=log10_k[: len(path)],
-        divergence=find_divergence(given, path, p),
+        divergence=divergence_each(given, path, p, axes=2),
         **{name: measures[name][0] for name in MEASURES},
         path=path,
         W=W,

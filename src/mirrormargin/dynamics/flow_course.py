@@ -11,9 +11,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.dynamics.flow_field import FlowField, row_norms
+from mirrormargin.dynamics.flow_field import FlowField
 from mirrormargin.dynamics.flow_integrator import Radau
 from mirrormargin.dynamics.flow_record import FlowStatus
+from mirrormargin.geometry import lp_norm
 
 __all__ = ["FlowCourse"]
 
@@ -74,7 +75,7 @@ class FlowCourse:
             for _ in range(50):
                 middle = 0.5 * (low + high)
                 u, w = self._step_explicitly(middle - self.log_scale)
-                moved = field.reach * row_norms(w - self.w, field.p)
+                moved = field.reach * lp_norm(w - self.w, field.p)
                 error = field.measure_dual(u - self.u, size) * moved
                 good = moved <= STILL and error <= START_SHARE * self.tol
                 low, high = (middle, high) if good else (low, middle)

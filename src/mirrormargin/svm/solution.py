@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import NotSeparableError, SolverError
+from mirrormargin.geometry import lp_norm, signed_power
 from mirrormargin.svm.interior.certificate import cancellation
-from mirrormargin.svm.interior.program import FEASIBILITY, Program, lp_norm, signed_power
+from mirrormargin.svm.interior.program import FEASIBILITY, Program
 from mirrormargin.svm.interior.solver import Outcome, Status, measure_gap, rounding
 
 __all__ = [

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.dynamics.paths.tangent_system import TangentSystem, keep_positive
-from mirrormargin.svm.interior.program import lp_norm, signed_power
+from mirrormargin.geometry import lp_norm, signed_power
 
 __all__ = ["Ball", "BallPoint", "Derivatives", "Objective"]
 

@@ -16,7 +16,7 @@ from mirrormargin.attention import AttentionProblem
 from mirrormargin.dynamics.paths.ball import Ball, BallPoint
 from mirrormargin.dynamics.paths.blocks import RiseByLogits
 from mirrormargin.dynamics.paths.log_losses import LOG_LOSSES
-from mirrormargin.svm.interior.program import lp_norm, signed_power
+from mirrormargin.geometry import lp_norm, signed_power
 
 __all__ = ["GapLandscape", "find_gap", "find_rows", "make_balls"]
 

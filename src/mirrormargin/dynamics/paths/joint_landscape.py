@@ -24,7 +24,7 @@ from mirrormargin.dynamics.paths.blocks import LossByMargins, RiseByLogits
 from mirrormargin.dynamics.paths.gap_landscape import find_rows
 from mirrormargin.dynamics.paths.joint_candidates import Candidate
 from mirrormargin.dynamics.paths.log_losses import LOG_LOSSES
-from mirrormargin.svm.interior.program import lp_norm, signed_power
+from mirrormargin.geometry import lp_norm, signed_power
 
 __all__ = ["JointBlocks", "JointLandscape", "JointPoint"]
 

@@ -16,9 +16,10 @@ import scipy.linalg
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
+from mirrormargin.geometry import lp_norm
 from mirrormargin.svm.interior.constraints import Constraints
 from mirrormargin.svm.interior.direct_newton import DENSE_ENTRIES
-from mirrormargin.svm.interior.program import Program, lp_norm
+from mirrormargin.svm.interior.program import Program
 
 __all__ = ["INFEASIBLE_BELOW", "cancellation", "polish_cancellation"]
 

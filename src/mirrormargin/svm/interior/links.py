@@ -14,7 +14,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.svm.interior.program import Bounds, Program, lp_norm, signed_power
+from mirrormargin.geometry import lp_norm, signed_power
+from mirrormargin.svm.interior.program import Bounds, Program
 from mirrormargin.svm.interior.rows import Rows, RowStep
 
 __all__ = ["RAISE", "FromDual", "FromPrimal", "Link"]

@@ -23,9 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrormargin.geometry import lp_norm
 from mirrormargin.svm.interior.constraints import Constraints
 
-__all__ = ["FEASIBILITY", "Bounds", "Program", "lp_norm", "signed_power"]
+__all__ = ["FEASIBILITY", "Bounds", "Program"]
 
 Array = NDArray[np.float64]
 
@@ -137,17 +138,3 @@ class Bounds:
             lower = total - np.power(norm, program.q) / program.q
         if lower > self.lower:
             self.lower, self.lam = float(lower), lam.copy()
-
-
-def signed_power(x: Array, exponent: float) -> Array:
-    """``sign(x) |x|^exponent``, entry by entry."""
-    return np.copysign(np.abs(x) ** exponent, x)
-
-
-def lp_norm(x: Array, exponent: float) -> float:
-    """The largest entry is taken out first: at q = 21 powers leave the float range."""
-    size = np.abs(x)
-    largest = float(size.max())
-    if not 0 < largest < np.inf:
-        return largest
-    return largest * float(((size / largest) ** exponent).sum()) ** (1 / exponent)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import ProblemError
+from mirrormargin.geometry import lp_norm, signed_power
 from mirrormargin.svm.interior.certificate import (
     INFEASIBLE_BELOW,
     cancellation,
@@ -17,7 +18,7 @@ from mirrormargin.svm.interior.certificate import (
 )
 from mirrormargin.svm.interior.links import RAISE
 from mirrormargin.svm.interior.path import Path, follow_path
-from mirrormargin.svm.interior.program import Bounds, Program, lp_norm, signed_power
+from mirrormargin.svm.interior.program import Bounds, Program
 
 __all__ = ["Outcome", "Status", "measure_gap", "refuse_row", "rounding", "solve_program"]
 
