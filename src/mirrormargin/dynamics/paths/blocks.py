@@ -15,8 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.attention.logits import LogitGradient, attend, find_logit_gradient, log_sum
-from mirrormargin.dynamics.paths.log_losses import LogLoss
+from mirrormargin.attention.logits import (
+    LogitGradient,
+    find_log_loss_gap,
+    find_logit_gradient,
+    log_sum,
+)
+from mirrormargin.attention.losses import MarginLoss
 
 __all__ = ["LossByMargins", "MarginGradient", "RiseByLogits"]
 
@@ -38,32 +43,27 @@ class MarginGradient:
 class LossByMargins:
     """The mean loss as a function of the margins, (n, 1)."""
 
-    def __init__(self, loss: LogLoss) -> None:
-        assert loss.log_value is not None
-        self._loss, self._log_loss = loss, loss.log_value
+    def __init__(self, loss: MarginLoss) -> None:
+        self._loss = loss
 
     def log_value(self, a: Array) -> float:
-        return float(log_sum(self._log_loss(a[:, 0])) - np.log(len(a)))
+        return float(log_sum(self._loss.log_value(a[:, 0])) - np.log(len(a)))
 
     def derive(self, a: Array) -> MarginGradient:
-        log_slope = self._loss.loss.log_slope(a)
+        log_slope = self._loss.log_slope(a)
         scale = float(log_slope.max())
         mantissa = -np.exp(log_slope - scale) / len(a)
-        return MarginGradient(mantissa, scale, self._loss.loss.curvature(a))
+        return MarginGradient(mantissa, scale, self._loss.curvature(a))
 
 
 class RiseByLogits:
     """How far the mean loss is above its floor, as a function of the logits, (n, T)."""
 
-    def __init__(self, scores: Array, loss: LogLoss) -> None:
+    def __init__(self, scores: Array, loss: MarginLoss) -> None:
         self._scores, self._loss = scores, loss
-        self._best = scores.max(axis=1)
-        with np.errstate(divide="ignore"):
-            self._log_below = np.log(self._best[:, None] - scores)
 
     def log_value(self, a: Array) -> float:
-        log_drop = log_sum(attend(a)[1] + self._log_below)
-        return float(log_sum(self._loss.log_rise(self._best, log_drop)) - np.log(len(a)))
+        return float(find_log_loss_gap(a, self._scores, self._loss))
 
     def derive(self, a: Array) -> LogitGradient:
-        return find_logit_gradient(a, self._scores, self._loss.loss)
+        return find_logit_gradient(a, self._scores, self._loss)

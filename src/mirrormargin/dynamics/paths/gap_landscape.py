@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.dynamics.paths.ball import Ball, BallPoint
 from mirrormargin.dynamics.paths.blocks import RiseByLogits
-from mirrormargin.dynamics.paths.log_losses import LOG_LOSSES
 from mirrormargin.geometry import lp_norm, signed_power
 
 __all__ = ["GapLandscape", "find_gap", "find_rows", "make_balls"]
@@ -52,7 +51,7 @@ class GapLandscape:
         descent = -problem.scaled_gradient(np.zeros_like(target))[0]
         self._steepest = signed_power(descent.reshape(-1), 1 / (p - 1))
         best, second = np.sort(problem.scores, axis=1)[:, :-3:-1].T
-        log_rise = LOG_LOSSES[problem.loss_name].log_rise(best, np.log(0.5 * (best - second)))
+        log_rise = problem.margin_loss.log_rise(best, np.log(0.5 * (best - second)))
         self._settled_below = float(log_rise.min() - np.log(problem.num_sequences))
 
     def list_starts(self, j: int, lowest: float) -> list[tuple[str, Array]]:
@@ -83,7 +82,7 @@ def make_balls(problem: AttentionProblem, p: float, radii: Array) -> list[Ball]:
 
 def find_gap(problem: AttentionProblem) -> RiseByLogits:
     """The gap between the loss and its floor as a function of the logits."""
-    return RiseByLogits(problem.scores, LOG_LOSSES[problem.loss_name])
+    return RiseByLogits(problem.scores, problem.margin_loss)
 
 
 def find_rows(problem: AttentionProblem) -> Array:

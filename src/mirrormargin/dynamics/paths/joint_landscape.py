@@ -23,7 +23,6 @@ from mirrormargin.dynamics.paths.ball import Ball, BallPoint
 from mirrormargin.dynamics.paths.blocks import LossByMargins, RiseByLogits
 from mirrormargin.dynamics.paths.gap_landscape import find_rows
 from mirrormargin.dynamics.paths.joint_candidates import Candidate
-from mirrormargin.dynamics.paths.log_losses import LOG_LOSSES
 from mirrormargin.geometry import lp_norm, signed_power
 
 __all__ = ["JointBlocks", "JointLandscape", "JointPoint"]
@@ -71,7 +70,7 @@ class JointBlocks:
     """The loss as a function of v on its ball given W, and of W given v."""
 
     def __init__(self, problem: AttentionProblem, p: float) -> None:
-        self.p, self.loss, self.A = p, LOG_LOSSES[problem.loss_name], find_rows(problem)
+        self.p, self.loss, self.A = p, problem.margin_loss, find_rows(problem)
         self.signed = problem.labels[:, None, None] * problem.tokens
 
     def make_matrix_ball(self, v: Array, R: float) -> Ball:
