@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mirrormargin.training.batches import augment_images, order_epoch
+from mirrormargin.data import augment_images, order_epoch
 
 
 def test_epoch_has_every_example_at_most_once_in_full_batches():
