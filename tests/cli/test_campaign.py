@@ -140,9 +140,9 @@ def test_published_sizes_are_trained_only_if_they_are_named(campaign):
     ("argv", "message"),
     [
         (["--only", "imdb-*"], "'imdb-*' matches no method: there are digits-tiny/sgd, digits"),
-        (["--workers", "0"], "argument --workers: the value is 0"),
+        (["--workers", "0"], "--workers: the value is 0"),
         (["--records", "file"], "file/record.json cannot be written"),
-        (["--data-dir"], "argument --data-dir: expected one argument"),
+        (["--data-dir"], "--data-dir needs a value"),
     ],
 )
 def test_a_wrong_input_is_one_line_and_exit_2(campaign, tmp_path, argv, message):
@@ -200,13 +200,13 @@ def is_group_gone(group):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no process groups")
-def test_an_interrupt_ends_all_workers_and_says_how_to_go_on(tmp_path):
+def test_an_interrupt_ends_all_workers_and_says_how_to_continue(tmp_path):
     process = start(tmp_path)
     os.killpg(process.pid, signal.SIGINT)
     output, errors = process.communicate(timeout=120)
     assert (process.returncode, output) == (130, "")
     assert errors.splitlines() == [
-        "mirrormargin: campaign keeps what is done; the same command goes on",
+        "mirrormargin: campaign keeps what is done; the same command continues",
         "mirrormargin: interrupted",
     ]
     wait_until(lambda: is_group_gone(process.pid))

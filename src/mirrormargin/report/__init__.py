@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mirrormargin.errors import ReportError, RunError
-from mirrormargin.report.terminal import format_verdicts
 
-__all__ = ["format_verdicts", "write_report"]
+__all__ = ["write_report"]
 
 SUFFIXES = (".html", ".htm", ".md")
 

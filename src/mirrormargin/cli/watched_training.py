@@ -1,60 +1,27 @@
-"""``mirrormargin train <data set>/<size>``: one training on real data, in a folder of its own.
+"""One training on real data, in a folder of its own: watched, and ended where nothing is lost.
 
-The folder is the library's (see mirrormargin.training.loop); ``summary.json`` is what came out (see
-mirrormargin.training.summary).
+What is in the folder is the library's (see mirrormargin.training.loop); ``summary.json`` is what
+came out (see mirrormargin.training.summary).
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirrormargin.cli.progress import Progress
-from mirrormargin.cli.real_options import read_config
-from mirrormargin.cli.real_table import describe_epoch, describe_settings, print_summary
-from mirrormargin.cli.signals import Signals
-from mirrormargin.cli.tables import print_json
+from mirrormargin.cli.interrupts import NotedSignals
+from mirrormargin.cli.options import check_writable
+from mirrormargin.cli.summary import describe_epoch, describe_settings
+from mirrormargin.cli.terminal import Progress, say, warn
 from mirrormargin.errors import TrainingError
 
 if TYPE_CHECKING:
-    from mirrormargin.data import DataSet
     from mirrormargin.training.config import TrainingConfig
-    from mirrormargin.training.loop import Training
 
-__all__ = ["read_document", "train_real"]
-
-CHECKPOINT_EVERY = 30.0
-
-
-def train_real(arguments: argparse.Namespace) -> int:
-    """Train, or go on, or look at what is done; then print what came out."""
-    config = read_config(arguments)
-    if config.paper_protocol and arguments.no_test:
-        raise TrainingError(
-            "--paper-protocol looks at test data after every epoch, --no-test never: leave out one"
-        )
-    name = f"{config.name.replace('/', '-')}-{config.digest()[:8]}"
-    folder: Path = arguments.out or Path("runs") / name
-    summary = _find_summary(folder, config, with_test=not arguments.no_test)
-    if summary is None:
-        summary = _train(arguments, config, folder)
-    elif not (arguments.json or arguments.quiet):
-        print(f"{folder} holds this training already\n")
-    if arguments.json:
-        print_json({"folder": str(folder), **summary})
-        return 0
-    print_summary(summary)
-    if not arguments.quiet:
-        place = shlex.quote(str(folder))
-        print(f"\n{folder} has the weights; to remove most of them, or to use them:")
-        print(f"  mirrormargin prune {place} --share 0.95")
-        print(f"  mirrormargin predict {place} INPUT")
-    return 0
+__all__ = ["find_summary", "read_document", "train_watched"]
 
 
 def read_document(path: Path) -> dict[str, Any] | None:
@@ -78,9 +45,7 @@ def read_document(path: Path) -> dict[str, Any] | None:
     return document
 
 
-def _find_summary(
-    folder: Path, config: TrainingConfig, *, with_test: bool
-) -> dict[str, Any] | None:
+def find_summary(folder: Path, config: TrainingConfig, *, with_test: bool) -> dict[str, Any] | None:
     """What is asked for, if it is there."""
     summary = read_document(folder / "summary.json")
     if summary is None or summary.get("digest") != config.digest():
@@ -100,19 +65,37 @@ def _is_unchanged(sha256: dict[str, str], config: TrainingConfig) -> bool:
     return hashlib.sha256(path.read_bytes()).hexdigest() in sha256.values()
 
 
-def _train(arguments: argparse.Namespace, config: TrainingConfig, folder: Path) -> dict[str, Any]:
+def train_watched(
+    config: TrainingConfig,
+    folder: Path,
+    *,
+    device: str,
+    threads: int | None,
+    data_dir: Path | None,
+    download: bool,
+    checkpoint_every: float,
+    tensorboard: bool,
+    with_test: bool,
+    is_default_folder: bool,
+    is_quiet: bool,
+) -> dict[str, Any]:
+    """Train or continue, show progress, evaluate, and write and return the summary.
+
+    Raises:
+        KeyboardInterrupt: On SIGINT or SIGTERM, after a checkpoint.
+    """
     import torch
 
-    from mirrormargin.cli.destination import check_writable
+    from mirrormargin.runs import write_atomically
     from mirrormargin.training.building import load_training_data
     from mirrormargin.training.loop import train_model
+    from mirrormargin.training.summary import summarize_training
 
-    device = _choose_device(arguments.device)
+    device = _choose_device(device)
     check_writable(folder / "summary.json")
-    threads = torch.get_num_threads()
-    if arguments.threads is not None:
-        torch.set_num_threads(arguments.threads)
-    is_quiet = arguments.quiet or arguments.json
+    threads_before = torch.get_num_threads()
+    if threads is not None:
+        torch.set_num_threads(threads)
     try:
         with Progress(1, "data", is_quiet) as progress:
 
@@ -120,17 +103,11 @@ def _train(arguments: argparse.Namespace, config: TrainingConfig, folder: Path) 
                 progress.total = total
                 progress.update(done, str(config.data.name))
 
-            data = load_training_data(
-                config,
-                data_dir=arguments.data_dir,
-                download=arguments.download,
-                progress=show,
-            )
+            data = load_training_data(config, data_dir=data_dir, download=download, progress=show)
         if not is_quiet:
-            print(describe_settings(config, data, folder), flush=True)
-        every = arguments.checkpoint_every
+            say(describe_settings(config, data, folder))
         with Progress(1, "train", is_quiet) as progress:
-            signals = Signals()
+            signals = NotedSignals()
             watch = _Watch(folder, progress, config.epochs, is_quiet, signals)
             with signals.listen():
                 training = train_model(
@@ -138,28 +115,31 @@ def _train(arguments: argparse.Namespace, config: TrainingConfig, folder: Path) 
                     data,
                     folder,
                     device=device,
-                    checkpoint_every=CHECKPOINT_EVERY if every is None else every,
-                    tensorboard=arguments.tensorboard,
+                    checkpoint_every=checkpoint_every,
+                    tensorboard=tensorboard,
                     on_step=watch.show_step,
                 )
             if signals.have_come:  # after the last step
                 raise KeyboardInterrupt
             watch.print_epochs(training.epochs)
             progress.update(progress.total, "evaluating")
-            return _summarize(training, data, folder, arguments, device)
+            summary = summarize_training(training, data, with_test=with_test, device=device)
+        text = json.dumps(summary, allow_nan=False) + "\n"
+        write_atomically(folder / "summary.json", lambda file: file.write(text.encode()))
+        return summary
     except KeyboardInterrupt:
-        _explain_interrupt(folder, arguments.out is None)
+        _explain_interrupt(folder, is_default_folder)
         raise
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(threads_before)
 
 
-def _choose_device(name: str | None) -> str:
+def _choose_device(name: str) -> str:
     import torch
 
     if name == "cuda" and not torch.cuda.is_available():
         raise TrainingError("there is no CUDA device: leave --device out, or give --device cpu")
-    if name in (None, "auto"):
+    if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return name
 
@@ -168,7 +148,7 @@ class _Watch:
     """Shows how far a training is, prints a line for each epoch, and ends it on a signal."""
 
     def __init__(
-        self, folder: Path, progress: Progress, epochs: int, is_quiet: bool, signals: Signals
+        self, folder: Path, progress: Progress, epochs: int, is_quiet: bool, signals: NotedSignals
     ) -> None:
         self.folder, self.progress, self.epochs = folder, progress, epochs
         self.is_quiet, self.signals = is_quiet, signals
@@ -177,7 +157,8 @@ class _Watch:
 
     def show_step(self, step: int, steps: int, metrics: dict[str, Any]) -> None:
         if self._epoch == 0 and step > 1 and not self.is_quiet:
-            print(f"resumed at step {step - 1:,} of {steps:,}", flush=True)
+            self.progress.close()
+            say(f"resumed at step {step - 1:,} of {steps:,}")
         if metrics["epoch"] != self._epoch:
             self._epoch = metrics["epoch"]
             self._print_finished()
@@ -202,38 +183,17 @@ class _Watch:
         if not self.is_quiet:
             self.progress.close()
             for row in rows[self._printed :]:
-                print(describe_epoch(row, self.epochs), flush=True)
+                say(describe_epoch(row, self.epochs))
         self._printed = len(rows)
 
 
-def _summarize(
-    training: Training,
-    data: DataSet,
-    folder: Path,
-    arguments: argparse.Namespace,
-    device: str,
-) -> dict[str, Any]:
-    from mirrormargin.runs import write_atomically
-    from mirrormargin.training.summary import summarize_training
-
-    summary = summarize_training(
-        training,
-        data,
-        with_test=not arguments.no_test,
-        device=device,
-    )
-    text = json.dumps(summary, allow_nan=False) + "\n"
-    write_atomically(folder / "summary.json", lambda file: file.write(text.encode()))
-    return summary
-
-
-def _explain_interrupt(folder: Path, is_default: bool) -> None:
+def _explain_interrupt(folder: Path, is_default_folder: bool) -> None:
     from mirrormargin.training.checkpoint import read_tensors
 
     path = folder / "checkpoint.safetensors"
     if not path.exists():
-        print("mirrormargin: there is no checkpoint yet", file=sys.stderr)
+        warn("there is no checkpoint yet")
         return
     step = read_tensors(path)[1]["position"]["step"]
-    again = "the same command" + ("" if is_default else f" with --out {folder}")
-    print(f"mirrormargin: {again} goes on at step {step:,}", file=sys.stderr)
+    again = "" if is_default_folder else f" with --out {shlex.quote(str(folder))}"
+    warn(f"the same command{again} continues at step {step:,}")
