@@ -16,23 +16,23 @@ class QuickEvidence:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._found: dict[str, Evidence] = {}
+        self._found: dict[Path, Evidence] = {}
 
     def __call__(self, name: str) -> Evidence:
-        if name not in self._found:
-            experiment = EXPERIMENTS[name]
-            settings = experiment.choose_settings("quick", seed=0)
-            folder = self.folder / "evidence" / f"{name}-{find_digest(name, settings)}"
+        experiment = EXPERIMENTS[name]
+        settings = experiment.choose_settings("quick", seed=0)
+        folder = self.folder / "evidence" / f"{name}-{find_digest(name, settings)}"
+        if folder not in self._found:
             folder.mkdir(parents=True, exist_ok=True)
             with open(folder / ".lock", "w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 try:
-                    self._found[name] = read_evidence(folder)
+                    self._found[folder] = read_evidence(folder)
                 except RunError:
                     parts = [experiment.run(settings, part) for part in experiment.split(settings)]
                     write_evidence(folder, Evidence(name, settings, experiment.join(parts)))
-                    self._found[name] = read_evidence(folder)
-        return self._found[name]
+                    self._found[folder] = read_evidence(folder)
+        return self._found[folder]
 
     def run_all(self) -> Path:
         """The folder, with the evidence of every experiment that can be run."""

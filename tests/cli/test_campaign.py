@@ -136,6 +136,16 @@ def test_published_sizes_are_trained_only_if_they_are_named(campaign):
     ]
 
 
+def test_a_dry_run_lists_what_would_be_trained(campaign, tmp_path):
+    keys = ["digits-tiny/sgd/lr0.1-seed0", "digits-tiny/sgd/lr1e+30-seed0"]
+    code, lines, _ = campaign("--dry-run", "--only", "*/sgd")
+    assert (code, lines) == (0, [*keys, "2 to train"])
+    assert list(tmp_path.iterdir()) == []
+    assert campaign("--workers", "1", "--only", "*/sgd")[0] == 0
+    assert campaign("--dry-run", "--only", "*/sgd")[1] == ["nothing is missing in records"]
+    assert campaign("--dry-run")[1][-1] == "1 to train"
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -191,6 +201,21 @@ def wait_until(is_true):
         time.sleep(0.05)
 
 
+INTERRUPTED = [
+    "mirrormargin: campaign keeps what is done; the same command continues",
+    "mirrormargin: interrupted",
+]
+
+
+def test_an_interrupt_says_how_to_continue(campaign, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mirrormargin.claims.campaign.work.do_campaign", interrupt)
+    code, lines, errors = campaign("--workers", "1")
+    assert (code, lines, errors.splitlines()) == (130, [], INTERRUPTED)
+
+
 def is_group_gone(group):
     try:
         os.killpg(group, 0)
@@ -199,19 +224,18 @@ def is_group_gone(group):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no process groups")
 def test_an_interrupt_ends_all_workers_and_says_how_to_continue(tmp_path):
     process = start(tmp_path)
     os.killpg(process.pid, signal.SIGINT)
     output, errors = process.communicate(timeout=120)
     assert (process.returncode, output) == (130, "")
-    assert errors.splitlines() == [
-        "mirrormargin: campaign keeps what is done; the same command continues",
-        "mirrormargin: interrupted",
-    ]
+    assert errors.splitlines() == INTERRUPTED
     wait_until(lambda: is_group_gone(process.pid))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no process groups")
 def test_workers_die_with_a_parent_that_is_killed(tmp_path):
     process = start(tmp_path)

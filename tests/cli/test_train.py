@@ -160,6 +160,7 @@ def wait_for_checkpoint(folder, count):
         time.sleep(0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 def test_a_killed_training_is_resumed_to_the_same_bits(finished, tmp_path, capsys):
     # Two kills at random moments, then one call to the end.
@@ -185,10 +186,16 @@ def test_a_killed_training_is_resumed_to_the_same_bits(finished, tmp_path, capsy
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="interrupts are different")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="int"),
+        pytest.param(signal.SIGTERM, id="term", marks=pytest.mark.slow),
+    ],
+)
 def test_an_interrupt_says_how_to_continue(tmp_path, number):
     folder = tmp_path / "run"
-    argv = ["train", "digits/tiny", "--epochs", "100000", "--out", str(folder)]
+    argv = ["train", "digits/tiny", "--epochs", "100000", "--threads", "1", "--out", str(folder)]
     process = subprocess.Popen(
         [sys.executable, "-c", START, *argv],
         stdout=subprocess.PIPE,
@@ -232,8 +239,9 @@ def test_own_images_are_trained_on_and_a_change_of_them_is_noticed(tmp_path, cap
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["digits/tin"], "there is no configuration 'digits/tin': did you mean digits/tiny?"),
+        (["digits/tin"], "there is no configuration 'digits/tin': there are imdb/"),
         (["digits"], "there is no configuration 'digits'"),
+        (["digits/tin"], "; did you mean digits/tiny?"),
         (["nothing"], f"no configuration 'nothing': there are {next(iter(CONFIGURATIONS))}"),
         (["unit_sphere"], "a problem of the lab: train it with mirrormargin lab train unit_sphere"),
         (["problem.npz"], "a problem of the lab: train it with mirrormargin lab train problem.npz"),
@@ -300,6 +308,28 @@ def test_a_cuda_device_that_is_not_there_is_an_error(tmp_path, capsys, monkeypat
     assert train("--out", tmp_path / "run", "--device", "cuda") == 2
     assert "there is no CUDA device" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_show_lists_every_setting_and_trains_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    argv = ["train", "digits/tiny", "--lr", "0.01", "--set", "model.dropout=0.5", "--show"]
+    assert main(argv) == 0
+    name, *lines = capsys.readouterr().out.splitlines()
+    assert name == "digits/tiny"
+    shown = dict(line.split(maxsplit=1) for line in lines)
+    assert (shown["optimizer.lr"], shown["model.dropout"]) == ("0.01", "0.5")
+    assert main([*argv, "--json"]) == 0
+    expected = replace(
+        BASE,
+        optimizer=replace(BASE.optimizer, lr=0.01),
+        model=replace(BASE.model, dropout=0.5),
+    )
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(expected.as_dict()))
+    # Each of them can be given back.
+    for setting, value in shown.items():
+        if not setting.endswith("_column"):  # of a file
+            assert main(["train", "digits/tiny", "--set", f"{setting}={value}", "--show"]) == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_help_lists_all_configurations(capsys):

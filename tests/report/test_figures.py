@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from evidence_arrays import EVIDENCE
 
-from mirrormargin.report.figure import Figure, Series
+from mirrormargin.figures import Figure, Series
+from mirrormargin.figures.palette import find_color
+from mirrormargin.figures.spread import find_mean, find_median, find_share
 from mirrormargin.report.figures import FIGURES
 from mirrormargin.report.figures.rates import find_rate
-from mirrormargin.report.figures.spread import find_mean, find_median, find_share
-from mirrormargin.report.palette import find_color
 from mirrormargin.report.payload import format_payload
 
 ALL = {name: ({"experiment": name}, arrays) for name, arrays in EVIDENCE.items()}

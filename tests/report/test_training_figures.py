@@ -8,11 +8,10 @@ from training_arrays import METHODS, REVIEWS, TRAINING_EVIDENCE
 
 from mirrormargin.claims.curves import find_first_steps, smooth
 from mirrormargin.errors import ReportError
-from mirrormargin.report.figure import Figure
+from mirrormargin.figures import Figure
+from mirrormargin.figures.maps import draw_pictures
+from mirrormargin.figures.palette import choose_looks, find_color
 from mirrormargin.report.figures import FIGURES
-from mirrormargin.report.figures.methods import choose_looks
-from mirrormargin.report.figures.pictures import draw_pictures
-from mirrormargin.report.palette import find_color
 from mirrormargin.report.static import write_static
 
 ALL = {name: ({"experiment": name}, arrays) for name, arrays in TRAINING_EVIDENCE.items()}

@@ -16,8 +16,8 @@ from mirrormargin.training.config import (
     Powerpropagation,
     TrainingConfig,
 )
+from mirrormargin.training.folder import TrainingFolder
 from mirrormargin.training.loop import train_model
-from mirrormargin.training.metrics import read_metrics
 
 # Dropout and augmentation draw random numbers; the rate changes in every step.
 BASE = TrainingConfig(
@@ -98,7 +98,7 @@ def test_rows_over_several_steps_survive_kills(server, tmp_path):
     # 400 steps: a row is the mean of two, and a checkpoint may lie between them.
     config = replace(BASE, batch_size=5, epochs=10)
     server.train(config, tmp_path / "whole")
-    rows = [row for row in read_metrics(tmp_path / "whole") if row["kind"] == "steps"]
+    rows = TrainingFolder(tmp_path / "whole").read_metrics("steps")
     assert [row["step"] for row in rows] == list(range(2, 401, 2))
     server.train_with_kills(config, tmp_path / "killed", 2, seed=1)
     assert read_results(tmp_path / "killed") == read_results(tmp_path / "whole")

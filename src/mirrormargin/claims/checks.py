@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.claims.claim import Check
+from mirrormargin.figures.spread import find_half_width, find_share
 
 __all__ = [
     "all_at_least",
@@ -98,9 +99,7 @@ def share_at_least(name: str, holds: ArrayLike, bound: float = 1.0, kind: str = 
     flags = (np.asarray(holds) == 1).ravel()  # nan is no success
     if flags.size == 0:
         raise ValueError(f"there are no runs for {name!r}")
-    from mirrormargin.dynamics.basins import find_share
-
-    share, low, high = find_share(int(flags.sum()), flags.size)
+    share, low, high = map(float, find_share(flags))
     return Check(name, kind, f"share at least {bound:g}", share, low, high, bool(share >= bound))
 
 
@@ -143,13 +142,11 @@ def rate_decays(name: str, fit: Any, kind: str = STATEMENT) -> Check:
 
 def find_interval(values: ArrayLike) -> tuple[float, float | None, float | None]:
     """Mean and Student's 95% interval over seeds; no interval for a single one."""
-    from scipy.special import stdtrit
-
     samples = _read(values).ravel()
     mean = float(samples.mean())
     if samples.size < 2:
         return mean, None, None
-    half = float(stdtrit(samples.size - 1, 0.975) * samples.std(ddof=1) / np.sqrt(samples.size))
+    half = float(find_half_width(samples.std(ddof=1), samples.size))
     return mean, mean - half, mean + half
 
 

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
 from mirrormargin.cli.options import DataFolder, Download, Json, Quiet, show_examples
 from mirrormargin.cli.terminal import print_json, print_table, say
-from mirrormargin.cli.trained import (
-    Trained,
-    Weights,
-    check_weights,
-    describe_weights,
-    load_unchanged_data,
-    read_training,
-)
+from mirrormargin.errors import TrainingError
 
-__all__ = ["app", "evaluate"]
+if TYPE_CHECKING:
+    from mirrormargin.data import DataSet
+    from mirrormargin.training import TrainingFolder
+
+__all__ = [
+    "Trained",
+    "Weights",
+    "app",
+    "check_weights",
+    "describe_weights",
+    "evaluate",
+    "load_unchanged_data",
+]
+
+# The arguments of all commands that use a trained model.
+Trained = Annotated[Path, Parameter(help="Where mirrormargin train worked.")]
+Weights = Annotated[
+    str,
+    Parameter(
+        metavar="NAME",
+        help="selected, of the best epoch on validation data; final, of the last; or a file that"
+        " mirrormargin prune wrote.",
+    ),
+]
 
 app = App(
     name="evaluate",
@@ -49,15 +66,14 @@ def evaluate(
     quiet: Quiet = False,
 ) -> int:
     """Measure the loss and the accuracy of a trained model."""
-    config = read_training(folder)
-    check_weights(folder, weights)
-    from mirrormargin.training import evaluation
-    from mirrormargin.training.building import load_model
+    from mirrormargin import training
 
-    data = load_unchanged_data(folder, config, data_dir, download)
+    trained = training.TrainingFolder(folder)
+    check_weights(trained, weights)
+    data = load_unchanged_data(trained, data_dir, download)
     part = data.validation if split == "validation" else data.test
-    model = load_model(folder, data, weights)
-    loss, accuracy = evaluation.evaluate(model, part)
+    model = training.load_model(folder, data, weights)
+    loss, accuracy = training.evaluate(model, part)
     if json:
         print_json(
             {
@@ -76,3 +92,44 @@ def evaluate(
     if not quiet:
         say(f"\n{describe_weights(weights)}")
     return 0
+
+
+def check_weights(folder: TrainingFolder, weights: str) -> None:
+    """Make sure that something was trained, to its end, and that there are such weights.
+
+    Raises:
+        TrainingError: If not.
+    """
+    folder.read_config()
+    is_own = weights in ("selected", "final")
+    folder.find_weights(weights if is_own else "final")
+    if not is_own and not Path(weights).is_file():
+        raise TrainingError(
+            f"--weights is {weights!r}: give selected, final, or a file of mirrormargin prune"
+        )
+
+
+def describe_weights(weights: str) -> str:
+    """A line that names them."""
+    meaning = {
+        "selected": "the weights of the best epoch on validation data (selected)",
+        "final": "the weights of the last epoch (final)",
+    }
+    return f"by {meaning.get(weights, f'the weights in {weights}')}"
+
+
+def load_unchanged_data(folder: TrainingFolder, data_dir: Path | None, download: bool) -> DataSet:
+    """What the model of a folder was trained on.
+
+    Raises:
+        TrainingError: If its files are not the same any more.
+    """
+    from mirrormargin.training.building import load_training_data
+
+    data = load_training_data(folder.read_config(), data_dir=data_dir, download=download)
+    if not folder.knows(data):
+        raise TrainingError(
+            f"the files of {data.name} have changed since this training: its model may have learnt"
+            " what is now held out, and read words by other numbers; bring them back"
+        )
+    return data

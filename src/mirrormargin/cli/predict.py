@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter, Token
 
+from mirrormargin.cli.evaluate import Trained, Weights, check_weights, describe_weights
 from mirrormargin.cli.options import Json, Quiet, show_examples, suggest
 from mirrormargin.cli.terminal import print_json, print_table, say
-from mirrormargin.cli.trained import (
-    Trained,
-    Weights,
-    check_weights,
-    describe_weights,
-    read_training,
-)
 from mirrormargin.errors import DataError, TrainingError
 
 if TYPE_CHECKING:
@@ -99,21 +93,23 @@ def predict(
 
     Prints the class of each input, how sure the model is, and what it attends to.
     """
-    read_training(folder)
+    from mirrormargin import training
+
+    trained = training.TrainingFolder(folder)
+    trained.read_config()
     asked: list[str] = []
     for one in inputs:
         asked += _read_lines(one) if lines or one == "-" else [one]
     if not asked:
         raise DataError(f"{', '.join(inputs)}: there is nothing in it to predict")
-    check_weights(folder, weights)
-    from mirrormargin.training.building import load_inputs, load_model
+    check_weights(trained, weights)
     from mirrormargin.training.evaluation import compute_probabilities
 
-    form = load_inputs(folder)
+    form = trained.read_inputs()
     if attention and form.kind != "text":
         raise TrainingError("--attention shows tokens of texts, and this model reads images")
     rows = _encode(asked, form)
-    model = load_model(folder, form, weights)
+    model = training.load_model(folder, form, weights)
     answers = []
     for text, row, shares in zip(
         asked, rows, compute_probabilities(model, rows).tolist(), strict=True

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from mirrormargin.cli.evaluate import Trained, load_unchanged_data
 from mirrormargin.cli.options import (
     DataFolder,
     Download,
@@ -19,23 +20,21 @@ from mirrormargin.cli.options import (
     show_examples,
 )
 from mirrormargin.cli.terminal import print_json, print_table, say
-from mirrormargin.cli.trained import Trained, find_weights, load_unchanged_data, read_training
 from mirrormargin.errors import RunError, TrainingError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from mirrormargin.data import DataSet
-    from mirrormargin.training.config import TrainingConfig
+    from mirrormargin.training import TrainingConfig, TrainingFolder
 
 __all__ = ["app", "prune"]
 
-SUFFIXES = {"safetensors": ".safetensors", "sparse": ".sparse.safetensors"}
 FORMATS = """\
 formats:
   safetensors   each tensor as it is, zeros included; other tools read it
   sparse        matrices as compressed sparse rows, in a safetensors file whose
-                metadata says how; mirrormargin.training.pruning.load_pruned
+                metadata says how; mirrormargin.training.load_pruned
                 gives them back dense
 """
 
@@ -103,13 +102,16 @@ def prune(
     """
     if not 0 < share < 1:
         raise TrainingError(f"--share is {share:g}: give a number between 0 and 1, such as 0.95")
-    config = read_training(folder)
-    file = _find_place(folder, out or folder / f"pruned-{share:g}{SUFFIXES[format]}", overwrite)
-    from mirrormargin.training import pruning
-    from mirrormargin.training.checkpoint import read_tensors
-    from mirrormargin.training.sparsity import select_matrices
+    from mirrormargin.training import TrainingFolder
 
-    state, _ = read_tensors(find_weights(folder, weights))
+    trained = TrainingFolder(folder)
+    trained.read_config()
+    file = _check_place(trained, out or trained.name_pruned(share, format), overwrite)
+    from mirrormargin.training import pruning
+    from mirrormargin.training.sparsity import select_matrices
+    from mirrormargin.training.tensor_files import measure_file_sizes, save_pruned
+
+    state, config = trained.read_weights(weights)
     chosen = select_matrices(state, matrices)
     report: dict[str, Any] = {
         "folder": str(folder),
@@ -119,23 +121,22 @@ def prune(
         "matrices": list(chosen),
         "entries": sum(weight.numel() for weight in chosen.values()),
         "zeros_before": sum(int((weight == 0).sum()) for weight in chosen.values()),
-        "bytes_before": pruning.measure_file_sizes(state)._asdict(),
+        "bytes_before": measure_file_sizes(state)._asdict(),
     }
     original = {name: tensor.clone() for name, tensor in state.items()} if evaluate else {}
     report["zeros"] = pruning.prune(state, share, matrices, ranking)
-    report["bytes"] = pruning.measure_file_sizes(state)._asdict()
-    data = load_unchanged_data(folder, config, data_dir, download) if evaluate else None
-    report["bytes_written"] = pruning.save_pruned(state, file, format)
+    report["bytes"] = measure_file_sizes(state)._asdict()
+    data = load_unchanged_data(trained, data_dir, download) if evaluate else None
+    report["bytes_written"] = save_pruned(state, file, format)
     if data is not None:
         report["accuracy"] = _evaluate(config, data, original, file)
     print_json(report) if json else _print(report, quiet)
     return 0
 
 
-def _find_place(folder: Path, out: Path, overwrite: bool) -> Path:
+def _check_place(folder: TrainingFolder, out: Path, overwrite: bool) -> Path:
     """Where to write, if nothing is lost there."""
-    own = [folder / f"{name}.safetensors" for name in ("final", "selected", "checkpoint")]
-    if out.resolve() in [path.resolve() for path in own]:
+    if folder.owns(out):
         raise RunError(f"{out} belongs to the training itself: choose another name with --out")
     check_writable(out)
     if not out.parent.is_dir():
@@ -151,7 +152,7 @@ def _evaluate(
     """Accuracy on validation data before, and of the file that was written."""
     from mirrormargin.training.building import build_model
     from mirrormargin.training.evaluation import evaluate
-    from mirrormargin.training.pruning import load_pruned
+    from mirrormargin.training.tensor_files import load_pruned
 
     model = build_model(config, data)
     accuracy = {}

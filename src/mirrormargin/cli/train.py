@@ -27,13 +27,13 @@ from mirrormargin.cli.options import (
     Quiet,
     Threads,
     show_examples,
-    suggest,
 )
 from mirrormargin.cli.summary import print_settings, print_summary
 from mirrormargin.cli.terminal import print_json, say
 from mirrormargin.errors import TrainingError
 from mirrormargin.training.config import OPTIMIZERS
 from mirrormargin.training.configurations import CONFIGURATIONS, find_configuration
+from mirrormargin.training.settings import override, parse_override
 
 if TYPE_CHECKING:
     from mirrormargin.training.config import TrainingConfig
@@ -235,9 +235,9 @@ def train(
         print_json(config.as_dict()) if json else print_settings(config)
         return 0
     from mirrormargin.cli.watched_training import find_summary, train_watched
+    from mirrormargin.training.folder import TrainingFolder
 
-    name = f"{config.name.replace('/', '-')}-{config.digest()[:8]}"
-    folder = out or Path("runs") / name
+    folder = TrainingFolder.choose(config) if out is None else TrainingFolder(out)
     summary = find_summary(folder, config, with_test=not no_test)
     if summary is None:
         summary = train_watched(
@@ -254,14 +254,14 @@ def train(
             is_quiet=quiet or json,
         )
     elif not (json or quiet):
-        say(f"{folder} holds this training already\n")
+        say(f"{folder.path} holds this training already\n")
     if json:
-        print_json({"folder": str(folder), **summary})
+        print_json({"folder": str(folder.path), **summary})
         return 0
     print_summary(summary)
     if not quiet:
-        quoted = shlex.quote(str(folder))
-        say(f"\n{folder} has the weights. To remove most of them, or to use them:")
+        quoted = shlex.quote(str(folder.path))
+        say(f"\n{folder.path} has the weights. To remove most of them, or to use them:")
         say(f"  mirrormargin prune {quoted} --share 0.95")
         say(f"  mirrormargin predict {quoted} INPUT")
     return 0
@@ -276,8 +276,6 @@ def _read_config(
         TrainingError: If there is no such configuration or setting, one is given twice, or has no
             such value.
     """
-    from mirrormargin.training.overrides import apply_overrides, parse_override
-
     config = _find_configuration(name)
     changes = _read_settings(seed, settings)
     given = [text.partition("=")[0] for text in assignments]
@@ -288,7 +286,7 @@ def _read_config(
         if setting in changes:
             raise TrainingError(f"{setting} is given twice: leave out one of the two")
         changes[setting] = value
-    config = apply_overrides(config, changes)
+    config = override(config, changes)
     for option in ("text_column", "label_column"):
         if NAMES[option] in changes and not Path(config.data.name).is_file():
             raise TrainingError(
@@ -299,13 +297,9 @@ def _read_config(
 
 
 def _find_configuration(name: str) -> TrainingConfig:
-    if name not in CONFIGURATIONS:
-        if name in GENERATORS or name.endswith((".npz", ".json")):
-            raise TrainingError(
-                f"{name} is a problem of the lab: train it with mirrormargin lab train {name}"
-            )
+    if name in GENERATORS or name.endswith((".npz", ".json")):
         raise TrainingError(
-            f"there is no configuration {name!r}: {suggest(name, tuple(CONFIGURATIONS))}"
+            f"{name} is a problem of the lab: train it with mirrormargin lab train {name}"
         )
     return find_configuration(name)
 
@@ -338,8 +332,6 @@ def _change_optimizer(
     Raises:
         TrainingError: If it needs a learning rate of its own.
     """
-    from mirrormargin.training.overrides import apply_overrides
-
     name = settings.optimizer
     is_alike = {name, config.optimizer.name} <= set(ADAPTIVE)
     if not is_alike and settings.lr is None and not is_rate_set:
@@ -347,7 +339,7 @@ def _change_optimizer(
             f"--optimizer {name} needs a learning rate: add --lr, for that of {config.name},"
             f" {config.optimizer.lr:g}, is for {config.optimizer.name}"
         )
-    return apply_overrides(
+    return override(
         config,
         {
             "optimizer.p": config.optimizer.p if name in MIRROR else 2.0,

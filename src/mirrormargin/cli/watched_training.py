@@ -1,13 +1,11 @@
 """One training on real data, in a folder of its own: watched, and ended where nothing is lost.
 
-What is in the folder is the library's (see mirrormargin.training.loop); ``summary.json`` is what
-came out (see mirrormargin.training.summary).
+Its files are those of a mirrormargin.training.folder.TrainingFolder.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,37 +15,19 @@ from mirrormargin.cli.options import check_writable
 from mirrormargin.cli.summary import describe_epoch, describe_settings
 from mirrormargin.cli.terminal import Progress, say, warn
 from mirrormargin.errors import TrainingError
+from mirrormargin.training.folder import SUMMARY, TrainingFolder
 
 if TYPE_CHECKING:
     from mirrormargin.training.config import TrainingConfig
 
-__all__ = ["find_summary", "read_document", "train_watched"]
+__all__ = ["find_summary", "train_watched"]
 
 
-def read_document(path: Path) -> dict[str, Any] | None:
-    """A JSON object of a training's folder, None if it is not there.
-
-    Raises:
-        TrainingError: If it is damaged.
-    """
-    try:
-        document = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:
-        raise TrainingError(
-            f"{path} cannot be read: {error}; remove it and repeat mirrormargin train"
-        ) from error
-    if not isinstance(document, dict):
-        raise TrainingError(
-            f"{path} is damaged, it holds no JSON object: remove it and repeat mirrormargin train"
-        )
-    return document
-
-
-def find_summary(folder: Path, config: TrainingConfig, *, with_test: bool) -> dict[str, Any] | None:
+def find_summary(
+    folder: TrainingFolder, config: TrainingConfig, *, with_test: bool
+) -> dict[str, Any] | None:
     """What is asked for, if it is there."""
-    summary = read_document(folder / "summary.json")
+    summary = folder.read_summary()
     if summary is None or summary.get("digest") != config.digest():
         return None
     if not _is_unchanged(summary["data"]["sha256"], config):
@@ -67,7 +47,7 @@ def _is_unchanged(sha256: dict[str, str], config: TrainingConfig) -> bool:
 
 def train_watched(
     config: TrainingConfig,
-    folder: Path,
+    folder: TrainingFolder,
     *,
     device: str,
     threads: int | None,
@@ -86,13 +66,12 @@ def train_watched(
     """
     import torch
 
-    from mirrormargin.runs import write_atomically
     from mirrormargin.training.building import load_training_data
     from mirrormargin.training.loop import train_model
     from mirrormargin.training.summary import summarize_training
 
     device = _choose_device(device)
-    check_writable(folder / "summary.json")
+    check_writable(folder.path / SUMMARY)
     threads_before = torch.get_num_threads()
     if threads is not None:
         torch.set_num_threads(threads)
@@ -105,7 +84,7 @@ def train_watched(
 
             data = load_training_data(config, data_dir=data_dir, download=download, progress=show)
         if not is_quiet:
-            say(describe_settings(config, data, folder))
+            say(describe_settings(config, data, folder.path))
         with Progress(1, "train", is_quiet) as progress:
             signals = NotedSignals()
             watch = _Watch(folder, progress, config.epochs, is_quiet, signals)
@@ -124,8 +103,7 @@ def train_watched(
             watch.print_epochs(training.epochs)
             progress.update(progress.total, "evaluating")
             summary = summarize_training(training, data, with_test=with_test, device=device)
-        text = json.dumps(summary, allow_nan=False) + "\n"
-        write_atomically(folder / "summary.json", lambda file: file.write(text.encode()))
+        folder.write_summary(summary)
         return summary
     except KeyboardInterrupt:
         _explain_interrupt(folder, is_default_folder)
@@ -148,7 +126,12 @@ class _Watch:
     """Shows how far a training is, prints a line for each epoch, and ends it on a signal."""
 
     def __init__(
-        self, folder: Path, progress: Progress, epochs: int, is_quiet: bool, signals: NotedSignals
+        self,
+        folder: TrainingFolder,
+        progress: Progress,
+        epochs: int,
+        is_quiet: bool,
+        signals: NotedSignals,
     ) -> None:
         self.folder, self.progress, self.epochs = folder, progress, epochs
         self.is_quiet, self.signals = is_quiet, signals
@@ -172,11 +155,8 @@ class _Watch:
             raise KeyboardInterrupt
 
     def _print_finished(self) -> None:
-        from mirrormargin.training.metrics import read_metrics
-
         if self._epoch > 1:
-            rows = [row for row in read_metrics(self.folder) if row["kind"] == "epoch"]
-            self.print_epochs(rows)
+            self.print_epochs(self.folder.read_metrics("epoch"))
 
     def print_epochs(self, rows: list[dict[str, Any]]) -> None:
         """Those that have not been printed yet."""
@@ -187,13 +167,10 @@ class _Watch:
         self._printed = len(rows)
 
 
-def _explain_interrupt(folder: Path, is_default_folder: bool) -> None:
-    from mirrormargin.training.checkpoint import read_tensors
-
-    path = folder / "checkpoint.safetensors"
-    if not path.exists():
+def _explain_interrupt(folder: TrainingFolder, is_default_folder: bool) -> None:
+    step = folder.read_step()
+    if step is None:
         warn("there is no checkpoint yet")
         return
-    step = read_tensors(path)[1]["position"]["step"]
-    again = "" if is_default_folder else f" with --out {shlex.quote(str(folder))}"
+    again = "" if is_default_folder else f" with --out {shlex.quote(str(folder.path))}"
     warn(f"the same command{again} continues at step {step:,}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mirrormargin.errors import ReportError
-from mirrormargin.report.figure import Figure
+from mirrormargin.figures import Figure
 from mirrormargin.report.figures import FIGURES
 from mirrormargin.report.figures.runs import build_run_figures
 from mirrormargin.report.sources import EVIDENCE, ClaimsFolder, Evidence, Sources

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.errors import ReportError, RunError
+from mirrormargin.errors import ReportError, RunError, TrainingError
 from mirrormargin.report.folders import CLAIMS, EVIDENCE, RUN, SUMMARY, find_folders, name_folders
 from mirrormargin.runs import read_run
+from mirrormargin.training.folder import TrainingFolder
 
 __all__ = ["KINDS", "ClaimsFolder", "Evidence", "RunFolder", "Sources", "read_sources"]
 
@@ -161,17 +162,16 @@ def _read_any_run(name: str, folder: Path) -> RunFolder:
 
 
 def _read_summary(name: str, folder: Path) -> RunFolder:
-    file = folder / SUMMARY
     try:
-        document = json.loads(file.read_bytes())
-        for key in ("command", "config", "epochs", "shares", "validation", "weights"):
-            document[key]
-    except OSError as error:
-        raise ReportError(f"{file} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise ReportError(
-            f"{file} is damaged ({error!r}): remove it, mirrormargin train writes it again"
-        ) from error
+        document = TrainingFolder(folder).read_summary() or {}
+    except TrainingError as error:
+        raise ReportError(f"{error}; remove it, mirrormargin train writes it again") from error
+    for key in ("command", "config", "epochs", "shares", "validation", "weights"):
+        if key not in document:
+            raise ReportError(
+                f"{folder / SUMMARY} is damaged, it has no {key!r}: remove it, mirrormargin train"
+                " writes it again"
+            )
     return RunFolder(name, folder, MODEL, document, {})
 
 

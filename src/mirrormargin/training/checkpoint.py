@@ -1,56 +1,20 @@
-r"""All of a training's state in one file, so that it is there whole or not at all.
-
-A safetensors file: tensors under ``model/``, ``selected/``, ``optimizer/<parameter>/``,
-``sparsifier/`` and ``random/``; everything else as JSON in the file's metadata. No pickle, and
-replaced by renaming.
-"""
+"""Optimizers and random numbers as tensors and JSON: what a checkpoint keeps beside the model."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from mirrormargin.errors import TrainingError
-from mirrormargin.runs import write_atomically
-
-__all__ = ["flatten_optimizer", "read_tensors", "restore_optimizer", "write_tensors"]
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], document: Any) -> None:
-    """Write tensors and a JSON document as one safetensors file, atomically."""
-    from safetensors.torch import save
-
-    contents = save(
-        {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()},
-        {"document": json.dumps(document)},
-    )
-    write_atomically(path, lambda file: file.write(contents))
-
-
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
-    """Inverse of :func:`write_tensors`.
-
-    Raises:
-        TrainingError: If the file is missing or damaged.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            document = json.loads(file.metadata()["document"])
-            return {name: file.get_tensor(name) for name in file.keys()}, document  # noqa: SIM118
-    except FileNotFoundError:
-        raise TrainingError(f"{path} does not exist") from None
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise TrainingError(
-            f"{path} is damaged: {error}; bring back a copy, or remove it and train again"
-        ) from error
+__all__ = [
+    "capture_random_state",
+    "flatten_optimizer",
+    "restore_optimizer",
+    "restore_random_state",
+]
 
 
 def flatten_optimizer(optimizer: Optimizer) -> tuple[dict[str, Tensor], Any]:

@@ -1,28 +1,17 @@
 r"""The training loop: one that any optimizer goes through, and that can be killed at any moment.
 
-A training lives in a folder:
-
-    config.json              the configuration, its digest, and digests of the data
-    metrics.jsonl            a row for every stretch of steps ("steps") and every epoch ("epoch")
-    checkpoint.safetensors   everything that the training needs to go on
-    final.safetensors        weights after the last epoch, by their plain names
-    selected.safetensors     weights of the epoch with the best validation accuracy
-    inputs.json              classes, sizes and vocabulary: to read new inputs without the data
-
-The last three are there once the training has ended.
-
-Calling :func:`train_model` again on a folder goes on from its checkpoint to the same result, bit
-for bit on the same CPU with the same number of threads. (GPUs add in no fixed order.)
+A training lives in a folder (:class:`mirrormargin.training.folder.TrainingFolder`). Calling
+:func:`train_model` again on it resumes from its checkpoint and ends at the same result, bit for bit
+on the same CPU with the same number of threads. (GPUs add in no fixed order.)
 """
 
 from __future__ import annotations
 
-import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,19 +19,17 @@ from torch import Tensor, nn
 
 from mirrormargin.data import DataSet
 from mirrormargin.errors import DivergedError, TrainingError
-from mirrormargin.runs import hold_lock, write_atomically
 from mirrormargin.training.batches import augment_images, order_epoch
-from mirrormargin.training.building import INPUTS, build_model
+from mirrormargin.training.building import build_model
 from mirrormargin.training.checkpoint import (
     capture_random_state,
     flatten_optimizer,
-    read_tensors,
     restore_optimizer,
     restore_random_state,
-    write_tensors,
 )
-from mirrormargin.training.config import TrainingConfig, describe_changes
+from mirrormargin.training.config import TrainingConfig
 from mirrormargin.training.evaluation import compute_loss, count_right, evaluate
+from mirrormargin.training.folder import TrainingFolder
 from mirrormargin.training.metrics import MetricsFile
 from mirrormargin.training.optimizers import build_optimizer
 from mirrormargin.training.schedule import find_factor
@@ -99,7 +86,7 @@ class Training:
 def train_model(
     config: TrainingConfig,
     data: DataSet,
-    folder: str | Path,
+    folder: str | os.PathLike[str],
     *,
     device: str = "cpu",
     checkpoint_every: float = 30.0,
@@ -125,58 +112,22 @@ def train_model(
         DivergedError: If the loss is no number any more.
         RunError: If another process is training there.
     """
-    folder = Path(folder)
+    home = TrainingFolder(folder)
     devices = [torch.device(device)] if device.startswith("cuda") else []
     with torch.random.fork_rng(devices):
         # First of all: settings that do not fit together leave no folder behind.
-        run = _Run(config, data, folder, device)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise TrainingError(f"{folder} cannot be made: {error.strerror}") from error
-        with hold_lock(folder / ".lock", wait=False):
-            _claim_folder(folder, config, data)
+        run = _Run(config, data, home, device)
+        with home.hold():
+            home.claim(config, data)
             return run.train(checkpoint_every, tensorboard, on_step)
-
-
-def _claim_folder(folder: Path, config: TrainingConfig, data: DataSet) -> None:
-    path = folder / "config.json"
-    known = {"sha256": data.sha256, "size": len(data.train)}
-    if path.exists():
-        try:
-            document = json.loads(path.read_bytes())
-            found = TrainingConfig.from_dict(document["config"])
-        except (OSError, ValueError, KeyError, TypeError, TrainingError) as error:
-            raise TrainingError(
-                f"{path} is damaged: {error}; choose another folder, or remove this one"
-            ) from error
-        if found != config:
-            changes = ", ".join(describe_changes(found, config))
-            raise TrainingError(
-                f"{folder} holds another training (different: {changes}): go on with its own"
-                " settings, or choose another folder"
-            )
-        if document.get("data", known) != known:
-            raise TrainingError(
-                f"{folder} holds a training on other data, or its files have changed: go on with"
-                " that data, or choose another folder"
-            )
-        return
-    # Hidden files are of a training that was killed at once.
-    if any(not file.name.startswith(".") for file in folder.iterdir()):
-        raise TrainingError(
-            f"{folder} holds other things than a training: choose a folder that is empty or does"
-            " not exist"
-        )
-    document = {"digest": config.digest(), "config": config.as_dict(), "data": known}
-    text = json.dumps(document, indent=2)
-    write_atomically(path, lambda file: file.write(text.encode() + b"\n"))
 
 
 class _Run:
     """A training in memory: model, optimizer, and the position that goes with them."""
 
-    def __init__(self, config: TrainingConfig, data: DataSet, folder: Path, device: str) -> None:
+    def __init__(
+        self, config: TrainingConfig, data: DataSet, folder: TrainingFolder, device: str
+    ) -> None:
         self.config, self.data, self.folder, self.device = config, data, folder, device
         self.model = build_model(config, data).to(device)
         self.batch_size = min(config.batch_size, len(data.train))
@@ -202,10 +153,9 @@ class _Run:
         tensorboard: bool,
         on_step: Callable[[int, int, dict[str, Any]], None] | None,
     ) -> Training:
-        path = self.folder / "checkpoint.safetensors"
-        written = self._load(path) if path.exists() else 0
+        written = self._load()
         position = self.position
-        with MetricsFile(self.folder, written, position.step, tensorboard) as metrics:
+        with self.folder.open_metrics(written, position.step, tensorboard) as metrics:
             began = saved = time.monotonic()
             before = position.seconds
             while not position.is_over:
@@ -224,14 +174,14 @@ class _Run:
                         try:
                             on_step(position.step, self.num_steps, self._describe())
                         except KeyboardInterrupt:
-                            self._save(path, metrics)
+                            self._save(metrics)
                             raise
                     if now - saved >= checkpoint_every and position.batch < self.num_batches:
-                        self._save(path, metrics)
+                        self._save(metrics)
                         saved = time.monotonic()
                 self._end_epoch(metrics)
                 position.seconds = before + time.monotonic() - began
-                self._save(path, metrics)
+                self._save(metrics)
                 saved = time.monotonic()
         return self._finish()
 
@@ -317,7 +267,7 @@ class _Run:
             "validation_accuracy": position.selected_accuracy if position.epochs else None,
         }
 
-    def _save(self, path: Path, metrics: MetricsFile) -> None:
+    def _save(self, metrics: MetricsFile) -> None:
         optimizer, rest = flatten_optimizer(self.optimizer)
         parts = {
             "model": self.model.state_dict(),
@@ -326,25 +276,28 @@ class _Run:
             "sparsifier": self.sparsifier.tensors(),
             "random": capture_random_state(self.device),
         }
-        tensors = {f"{part}/{k}": v for part, values in parts.items() for k, v in values.items()}
         document = {
             "digest": self.config.digest(),
             "position": vars(self.position),
             "optimizer": rest,
             "metrics_bytes": metrics.flush(),
         }
-        write_tensors(path, tensors, document)
+        self.folder.write_checkpoint(parts, document)
 
-    def _load(self, path: Path) -> int:
-        """Go where the checkpoint is; returns how much of the metrics belongs to it."""
-        tensors, document = read_tensors(path)
-        parts: dict[str, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            part, _, key = name.partition("/")
-            parts.setdefault(part, {})[key] = tensor.to("cpu" if part == "random" else self.device)
+    def _load(self) -> int:
+        """Load the checkpoint, if there is one; returns the bytes of metrics that belong to it."""
+        found = self.folder.read_checkpoint()
+        if found is None:
+            return 0
+        parts, document = found
+        for part, tensors in parts.items():
+            if part != "random":
+                parts[part] = {name: tensor.to(self.device) for name, tensor in tensors.items()}
         try:
             if document["digest"] != self.config.digest():
-                raise TrainingError(f"{path} belongs to another training than its folder")
+                raise TrainingError(
+                    f"the checkpoint in {self.folder.path} belongs to another training: remove it"
+                )
             self.model.load_state_dict(parts["model"])
             restore_optimizer(self.optimizer, parts.get("optimizer", {}), document["optimizer"])
             self.sparsifier.load(parts.get("sparsifier", {}))
@@ -352,16 +305,16 @@ class _Run:
             restore_random_state(parts["random"], self.device)
             self.position = Position(**document["position"])
             return int(document["metrics_bytes"])
+        except TrainingError:
+            raise
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise TrainingError(f"{path} does not fit this training: {error}") from error
+            raise TrainingError(
+                f"the checkpoint in {self.folder.path} does not fit this training: {error}"
+            ) from error
 
     def _finish(self) -> Training:
         position, final = self.position, collect_weights(self.model)
-        form = json.dumps(self.data.describe_form(), ensure_ascii=False).encode()
-        write_atomically(self.folder / INPUTS, lambda file: file.write(form + b"\n"))
-        for name, weights in (("final", final), ("selected", self.selected)):
-            path = self.folder / f"{name}.safetensors"
-            write_tensors(path, weights, {"config": self.config.as_dict()})
+        self.folder.write_result(self.config, self.data, final, self.selected)
         return Training(
             self.config,
             position.epochs,

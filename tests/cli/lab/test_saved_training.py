@@ -12,6 +12,7 @@ import pytest
 import mirrormargin as mm
 from mirrormargin.cli import main
 from mirrormargin.cli.lab import saved_training
+from mirrormargin.dynamics.descent.batch import Batch
 
 ARGV = ["lab", "train", "unit_sphere", "--p", "1.75", "3", "--steps", "300000", "--threads", "1"]
 # Saves at every chance, so that the parent sees when the training has begun.
@@ -19,6 +20,7 @@ PROGRAM = """
 import sys
 from mirrormargin.cli import main
 from mirrormargin.cli.lab import saved_training
+from mirrormargin.dynamics.descent.batch import Batch
 saved_training.SAVE_EVERY = float(sys.argv[1])
 saved_training.MOST_SAVING = 1e9
 sys.exit(main(sys.argv[2:]))
@@ -92,14 +94,14 @@ def test_a_killed_training_goes_on_from_its_last_save(whole, tmp_path, capsys):
 
 def interrupt_at_once(monkeypatch, times):
     """Signals from the training itself, as early as its first steps."""
-    advance = mm.dynamics.descent.batch.Batch.advance
+    advance = Batch.advance
 
     def signal_and_advance(self, *arguments):
         for _ in range(times):
             os.kill(os.getpid(), signal.SIGINT)
         return advance(self, *arguments)
 
-    monkeypatch.setattr(mm.dynamics.descent.batch.Batch, "advance", signal_and_advance)
+    monkeypatch.setattr(Batch, "advance", signal_and_advance)
 
 
 @POSIX

@@ -268,13 +268,15 @@ def _resume(
 
 def _refuse_real(folder: Path) -> None:
     """Trainings on real data are resumed by the command that began them: say which."""
-    from mirrormargin.cli.trained import find_command
+    from mirrormargin.training.folder import TrainingFolder
 
-    command = find_command(folder)
-    if command is not None:
+    real = TrainingFolder(folder)
+    if real.status not in ("empty", "foreign"):
+        from mirrormargin.training.configurations import format_command
+
         raise ProblemError(
-            f"{folder} holds a training on real data; resume it with {command}"
-            f" --out {shlex.quote(str(folder))}"
+            f"{folder} holds a training on real data; resume it with"
+            f" {format_command(real.read_config())} --out {shlex.quote(str(folder))}"
         )
 
 

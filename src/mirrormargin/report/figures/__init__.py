@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from mirrormargin.report.figure import Figure
+from mirrormargin.figures import Figure
 from mirrormargin.report.figures.attention_maps import build_attention_maps
 from mirrormargin.report.figures.basins import build_basins
 from mirrormargin.report.figures.cifar10_vit import build_cifar10_vit

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
-
-from mirrormargin.report.figure import Axis, Figure, HeatFrames, Panel
-from mirrormargin.report.figures.spread import name_exponent
+from mirrormargin.figures import Figure
+from mirrormargin.figures.maps import choose_frames, draw_map
+from mirrormargin.figures.palette import name_exponent
 from mirrormargin.report.sources import Evidence
 
-__all__ = ["build_attention_maps", "choose_frames", "draw_map"]
+__all__ = ["build_attention_maps"]
 
-NUM_FRAMES = 40
 LAST_STEP = 2000
 
 
@@ -35,31 +30,3 @@ def build_attention_maps(evidence: Evidence) -> Figure | None:
         ),
         columns=3,
     )
-
-
-def choose_frames(steps: NDArray[np.int64], last: int) -> list[int]:
-    """Steps from 0 to ``last``, evenly spaced in their logarithms, out of the recorded ones."""
-    recorded = np.unique(steps[steps <= last])
-    wanted = np.geomspace(1, max(last, 1), NUM_FRAMES - 1)
-    chosen = {int(recorded[np.abs(recorded - step).argmin()]) for step in wanted}
-    return sorted({int(recorded[0]), *chosen})
-
-
-def draw_map(
-    title: str,
-    steps: NDArray[np.int64],
-    attention: NDArray[np.float64],
-    marked: NDArray[np.intp],
-    frames: Sequence[int],
-) -> Panel:
-    """The maps (R, n, T) at the recorded steps (R,) nearest to each frame."""
-    places = [int(np.abs(steps - frame).argmin()) for frame in frames]
-    n, T = attention.shape[1:]
-    heat = HeatFrames(
-        attention[places],
-        tuple(f"step {frame}" for frame in frames),
-        tuple(f"sequence {i + 1}" for i in range(n)),
-        tuple(f"{t + 1}" for t in range(T)),
-        tuple((i, int(t)) for i, t in enumerate(marked)),
-    )
-    return Panel(title, Axis("token"), Axis(""), heat=heat)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
-from mirrormargin.report.figures.histograms import draw_histograms, join_kinds
-from mirrormargin.report.figures.methods import choose_looks
+from mirrormargin.figures import Axis, Figure, Panel, Series, Table
+from mirrormargin.figures.palette import choose_looks
+from mirrormargin.figures.weights import draw_histograms, join_kinds
 from mirrormargin.report.sources import Evidence
 
 __all__ = ["build_cifar10_vit"]

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.claims.curves import find_first_steps, smooth
-from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
-from mirrormargin.report.figures.methods import choose_looks
-from mirrormargin.report.figures.spread import describe_mean, describe_seeds, find_mean
+from mirrormargin.figures import Axis, Figure, Panel, Series, Table
+from mirrormargin.figures.palette import choose_looks
+from mirrormargin.figures.spread import describe_mean, describe_seeds, find_mean
 from mirrormargin.report.sources import Evidence
 
 __all__ = ["build_curves"]

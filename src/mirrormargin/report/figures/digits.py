@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
-from mirrormargin.report.figures.histograms import KINDS, draw_histograms, join_kinds
-from mirrormargin.report.figures.methods import choose_looks
-from mirrormargin.report.figures.pictures import draw_pictures
+from mirrormargin.figures import Axis, Figure, Panel, Series, Table
+from mirrormargin.figures.maps import draw_pictures
+from mirrormargin.figures.palette import choose_looks
+from mirrormargin.figures.weights import KINDS, draw_histograms, join_kinds
 from mirrormargin.report.figures.pruning import draw_pruning, tabulate_pruning
 from mirrormargin.report.sources import Evidence
 

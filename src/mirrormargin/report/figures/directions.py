@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mirrormargin.report.figure import Axis, Figure, Panel, Series
-from mirrormargin.report.figures.spread import find_mean, name_exponent
+from mirrormargin.figures import Axis, Figure, Panel, Series
+from mirrormargin.figures.palette import name_exponent
+from mirrormargin.figures.spread import find_mean
 from mirrormargin.report.sources import Evidence
 
 __all__ = ["build_directions"]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
+from mirrormargin.figures import Axis, Figure, Panel, Series, Table
+from mirrormargin.figures.palette import name_exponent
 from mirrormargin.report.figures.rates import draw_bound
-from mirrormargin.report.figures.spread import name_exponent
 from mirrormargin.report.sources import RunFolder
 
 __all__ = ["build_flows"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
-from mirrormargin.report.figures.spread import describe_mean, describe_seeds, find_mean
+from mirrormargin.figures import Axis, Figure, Panel, Series, Table
+from mirrormargin.figures.spread import describe_mean, describe_seeds, find_mean
 from mirrormargin.report.sources import Evidence
 
 __all__ = ["build_imdb_optimizers"]

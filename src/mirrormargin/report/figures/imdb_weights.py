@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from mirrormargin.report.figure import Figure, Table
-from mirrormargin.report.figures.histograms import draw_histograms, join_kinds
-from mirrormargin.report.figures.methods import choose_looks
-from mirrormargin.report.figures.spread import name_exponent
+from mirrormargin.figures import Figure, Table
+from mirrormargin.figures.palette import choose_looks, name_exponent
+from mirrormargin.figures.weights import draw_histograms, join_kinds
 from mirrormargin.report.sources import Evidence
 
 __all__ = ["build_imdb_weights"]

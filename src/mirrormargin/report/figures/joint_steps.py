@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mirrormargin.report.figure import Axis, Figure, Panel, Series
-from mirrormargin.report.figures.spread import find_median
+from mirrormargin.figures import Axis, Figure, Panel, Series
+from mirrormargin.figures.spread import find_median
 from mirrormargin.report.sources import Evidence
 
 __all__ = ["build_joint_steps"]

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
-from mirrormargin.report.figures.histograms import KINDS, draw_histograms, join_kinds
-from mirrormargin.report.figures.methods import choose_looks
-from mirrormargin.report.figures.pruning import draw_shares
+from mirrormargin.figures import Axis, Figure, Panel, Series, Table
+from mirrormargin.figures.palette import choose_looks
+from mirrormargin.figures.weights import KINDS, draw_histograms, draw_shares, join_kinds
 from mirrormargin.report.sources import RunFolder
 
 __all__ = ["build_model_trainings"]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
-from mirrormargin.report.figures.spread import name_exponent
+from mirrormargin.figures import Axis, Figure, Panel, Series, Table
+from mirrormargin.figures.palette import name_exponent
 from mirrormargin.report.sources import RunFolder
 
 __all__ = ["build_joint_runs", "build_path_runs"]

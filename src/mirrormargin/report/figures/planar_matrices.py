@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
+from mirrormargin.figures import Axis, Figure, Panel, Series, Table
 from mirrormargin.report.sources import Evidence
 
 __all__ = ["build_planar_matrices"]

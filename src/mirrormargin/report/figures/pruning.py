@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
-from mirrormargin.report.figures.methods import Look, choose_looks
-from mirrormargin.report.figures.spread import Spread, describe_mean, describe_seeds, find_mean
+from mirrormargin.figures import Figure, Panel, Table
+from mirrormargin.figures.palette import choose_looks
+from mirrormargin.figures.spread import describe_mean, describe_seeds
+from mirrormargin.figures.weights import MAX_BANDS, draw_shares
 from mirrormargin.report.sources import Evidence
 
-__all__ = ["build_pruning", "draw_pruning", "draw_shares", "tabulate_pruning"]
+__all__ = ["build_pruning", "draw_pruning", "tabulate_pruning"]
 
 Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
@@ -26,8 +26,6 @@ DATA = {
 }
 GROUPS = {"accuracy": "all block matrices", "attention_accuracy": "attention matrices"}
 SHOWN = (0.9, 0.95, 0.98, 0.99, 0.998)  # shares removed that are in the table
-MAX_BANDS = 5  # more of them hide each other: the table has the intervals
-MARKS = (50.0, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2)
 
 
 def build_pruning(name: str, evidence: Evidence) -> Figure | None:
@@ -57,43 +55,6 @@ def draw_pruning(arrays: Arrays) -> tuple[Panel, ...]:
     """One panel for all block matrices, one for attention."""
     accuracy = {title: arrays[key] for key, title in GROUPS.items()}
     return draw_shares(choose_looks(arrays["optimizer"]), arrays["share"], accuracy)
-
-
-def draw_shares(
-    looks: Sequence[Look], share: Array, accuracy: Mapping[str, Array]
-) -> tuple[Panel, ...]:
-    """A panel for each title, from accuracies (methods, seeds, shares); right is less weights."""
-    left = 100 * (1 - share)
-    low, high = 0.999 * left.min(), 1.001 * left.max()
-    marks = tuple(mark for mark in MARKS if low <= mark <= high)
-    with_bands = len(looks) <= MAX_BANDS
-    return tuple(
-        Panel(
-            title,
-            Axis("weights left, %", "log", marks=marks, is_reversed=True),
-            Axis("accuracy, %"),
-            tuple(
-                Series(
-                    look.name,
-                    left,
-                    *_find_bounded_mean(values[k], with_bands),
-                    style=look.style,
-                    group=look.group,
-                )
-                for k, look in enumerate(looks)
-            ),
-        )
-        for title, values in accuracy.items()
-    )
-
-
-def _find_bounded_mean(accuracy: Array, with_bands: bool) -> Spread:
-    """An interval of few seeds may leave what an accuracy can be."""
-    mean, *ends = find_mean(accuracy)
-    if not with_bands:
-        return Spread(mean, None, None)
-    low, high = (None if end is None else end.clip(0, 100) for end in ends)
-    return Spread(mean, low, high)
 
 
 def tabulate_pruning(arrays: Arrays) -> Table:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mirrormargin.report.figure import Axis, Figure, Panel, Series
-from mirrormargin.report.figures.spread import find_mean, find_share
+from mirrormargin.figures import Axis, Figure, Panel, Series
+from mirrormargin.figures.spread import find_mean, find_share
 from mirrormargin.report.sources import Evidence
 
 __all__ = ["build_rank"]
@@ -30,7 +30,7 @@ def build_rank(evidence: Evidence) -> Figure | None:
         labels = (size, f"{size}, dashed")
         for key, label, style in zip(CHOSEN, labels, STYLES, strict=True):
             spreads = [find_share(arrays[key][inside & (sizes[:, 2] == d)]) for d in dims]
-            shares.append(Series(label, dims, *_stack(spreads), style=style, group=size))
+            shares.append(Series(label, dims, *np.array(spreads).T, style=style, group=size))
         for k, label, style in zip(NORMS, labels, STYLES, strict=True):
             known = [arrays["rank"][inside & (sizes[:, 2] == d), k] for d in dims]
             spreads = [find_mean(one[one > 0]) if (one > 0).any() else None for one in known]
@@ -59,11 +59,3 @@ def build_rank(evidence: Evidence) -> Figure | None:
             ),
         ),
     )
-
-
-def _stack(spreads: list) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    low, middle, high = (
-        np.array([float(getattr(one, name)) for one in spreads])
-        for name in ("low", "middle", "high")
-    )
-    return middle, low, high

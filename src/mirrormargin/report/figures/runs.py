@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mirrormargin.report.figure import Figure
+from mirrormargin.figures import Figure
 from mirrormargin.report.figures.flow_runs import build_flows
 from mirrormargin.report.figures.model_trainings import build_model_trainings
 from mirrormargin.report.figures.path_runs import build_joint_runs, build_path_runs

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.report.figure import Axis, Figure, Panel, Series
-from mirrormargin.report.figures.spread import find_median
+from mirrormargin.figures import Axis, Figure, Panel, Series
+from mirrormargin.figures.spread import find_median
 from mirrormargin.report.sources import Evidence
 
 __all__ = ["build_step_rules"]

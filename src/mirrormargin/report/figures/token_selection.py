@@ -10,15 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
-from mirrormargin.report.figures.spread import (
-    Spread,
-    describe_mean,
-    describe_seeds,
-    find_mean,
-    name_exponent,
-)
-from mirrormargin.report.highlights import HighlightedText, HighlightedTexts
+from mirrormargin.figures import Axis, Figure, Panel, Series, Table
+from mirrormargin.figures.highlights import HighlightedText, HighlightedTexts
+from mirrormargin.figures.palette import name_exponent
+from mirrormargin.figures.spread import Spread, describe_mean, describe_seeds, find_mean
 from mirrormargin.report.sources import Evidence
 
 __all__ = ["build_token_selection"]

@@ -7,9 +7,10 @@ import shlex
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
-from mirrormargin.report.figures.attention_maps import choose_frames, draw_map
-from mirrormargin.report.figures.spread import find_median, name_exponent
+from mirrormargin.figures import Axis, Figure, Panel, Series, Table
+from mirrormargin.figures.maps import choose_frames, draw_map
+from mirrormargin.figures.palette import name_exponent
+from mirrormargin.figures.spread import find_median
 from mirrormargin.report.sources import RunFolder
 
 __all__ = ["build_training"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mirrormargin.report.figure import Axis, Figure, Panel, Series, Table
-from mirrormargin.report.figures.spread import find_mean, find_median, name_exponent
+from mirrormargin.figures import Axis, Figure, Panel, Series, Table
+from mirrormargin.figures.palette import name_exponent
+from mirrormargin.figures.spread import find_mean, find_median
 from mirrormargin.report.sources import Evidence
 
 __all__ = ["build_weights"]

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from mirrormargin.report.palette import HEAT, find_color
+from mirrormargin.figures.palette import HEAT, find_color
 
 GROUPS = ["p = 1.1", "p = 1.75", "p = 2", "p = 3", "p = 10", "gradient descent", "normalised"]
 

@@ -1,4 +1,4 @@
-"""Checking what the functions of rates get; each error says what was given and what is allowed."""
+"""Reading trajectories: steps and values, given plainly or as logarithms, inside a window."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.attention.arrays import read_array
+from mirrormargin.arguments import read_array
 from mirrormargin.errors import ProblemError
 
 __all__ = [
     "MIN_POINTS",
     "Interval",
-    "check_number",
     "read_logs",
     "read_range",
     "read_trajectories",
@@ -25,16 +24,6 @@ Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
 MIN_POINTS = 8
-
-
-def check_number(name: str, value: Any, above: float, below: float) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = np.nan
-    if not above < number < below:
-        raise ProblemError(f"{name} is {value!r}, but must be above {above:g} and below {below:g}")
-    return number
 
 
 def read_range(name: str, given: Any) -> Interval:

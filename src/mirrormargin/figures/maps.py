@@ -1,7 +1,8 @@
-"""Images, and where [CLS] looks in them, as one map: an image a column, a model a row.
+"""Maps of attention: on tokens as training proceeds, and on the patches of images.
 
-Each picture takes as many cells as its image has pixels; a patch of the attention takes its part of
-them. Dots are the ink of the image; below a picture stands the class that the model gives.
+Of images there is one map, an image a column, a model a row. Each picture takes as many cells as
+its image has pixels; a patch of the attention takes its part of them. Dots are the ink of the
+image; below a picture stands the class that the model gives.
 """
 
 from __future__ import annotations
@@ -12,12 +13,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import ReportError
-from mirrormargin.report.figure import Axis, HeatFrames, Panel
+from mirrormargin.figures.figure import Axis, HeatFrames, Panel
 
-__all__ = ["draw_pictures"]
+__all__ = ["choose_frames", "draw_map", "draw_pictures"]
 
 Array = NDArray[np.float64]
+NUM_FRAMES = 40
 GAP, NOTE = 1, 2  # cells between pictures, and below each for the class
+
+
+def choose_frames(steps: NDArray[np.int64], last: int) -> list[int]:
+    """Steps from 0 to ``last``, evenly spaced in their logarithms, out of the recorded ones."""
+    recorded = np.unique(steps[steps <= last])
+    wanted = np.geomspace(1, max(last, 1), NUM_FRAMES - 1)
+    chosen = {int(recorded[np.abs(recorded - step).argmin()]) for step in wanted}
+    return sorted({int(recorded[0]), *chosen})
+
+
+def draw_map(
+    title: str,
+    steps: NDArray[np.int64],
+    attention: NDArray[np.float64],
+    marked: NDArray[np.intp],
+    frames: Sequence[int],
+) -> Panel:
+    """The maps (R, n, T) at the recorded steps (R,) nearest to each frame."""
+    places = [int(np.abs(steps - frame).argmin()) for frame in frames]
+    n, T = attention.shape[1:]
+    heat = HeatFrames(
+        attention[places],
+        tuple(f"step {frame}" for frame in frames),
+        tuple(f"sequence {i + 1}" for i in range(n)),
+        tuple(f"{t + 1}" for t in range(T)),
+        tuple((i, int(t)) for i, t in enumerate(marked)),
+    )
+    return Panel(title, Axis("token"), Axis(""), heat=heat)
 
 
 def draw_pictures(

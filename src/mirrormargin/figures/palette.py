@@ -7,16 +7,30 @@ follows
 
 so that each p has its colour whatever else is on the page. Cold against warm stays visible without
 red-green vision; within a family lightness changes too.
+
+Ways to train take the colour of their exponent: "MirrorAdam p=1.1" that of "p = 1.1"; "AdamW + L1"
+that of "AdamW". A second method of a colour is dashed, a third one dotted, a fourth one both.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = ["HEAT", "Color", "find_color", "read_exponent"]
+__all__ = [
+    "HEAT",
+    "INK",
+    "Color",
+    "Look",
+    "choose_looks",
+    "find_color",
+    "find_group",
+    "name_exponent",
+    "read_exponent",
+]
 
 
 class Color(NamedTuple):
@@ -104,7 +118,10 @@ HEAT = (
     Color("#0a2350", "#eef6ff"),
 )
 
+LINES = ("line", "dashed", "dotted", "dashdot")  # of methods that have the same colour
 _EXPONENT = re.compile(r"^p = (\d+(?:\.\d+)?)(?!\w)")
+_METHOD_EXPONENT = re.compile(r"\bp ?= ?(\d+(?:\.\d+)?)")
+_VARIANT = re.compile(r"(?: for pruning| \+ L1| to \d+%| per tensor)+$")
 
 
 def find_color(group: str) -> Color:
@@ -117,6 +134,11 @@ def find_color(group: str) -> Color:
     return OTHERS[zlib.crc32(group.encode()) % len(OTHERS)]
 
 
+def name_exponent(p: float) -> str:
+    """How an exponent is written everywhere: it is also what it is coloured by."""
+    return f"p = {p:g}"
+
+
 def read_exponent(group: str) -> float | None:
     """p, if the group is called "p = 1.5" or begins so.
 
@@ -126,6 +148,39 @@ def read_exponent(group: str) -> float | None:
     """
     found = _EXPONENT.match(group)
     return float(found.group(1)) if found else None
+
+
+class Look(NamedTuple):
+    """The name of a method, what it is coloured by, and the style of its line."""
+
+    name: str
+    group: str
+    style: str
+
+
+def choose_looks(names: Iterable[str]) -> list[Look]:
+    """A look for each method; those of one colour differ in style.
+
+    Example:
+        >>> [look.style for look in choose_looks(["MirrorAdam p=3", "MirrorDescent p=3", "SGD"])]
+        ['line', 'dashed', 'line']
+    """
+    seen: dict[Color, int] = {}
+    looks = []
+    for name in map(str, names):
+        group = find_group(name)
+        color = find_color(group)
+        count = seen.get(color, 0)
+        seen[color] = count + 1
+        looks.append(Look(name, group, LINES[count % len(LINES)]))
+    return looks
+
+
+def find_group(name: str) -> str:
+    """What a method is coloured by: its exponent if it has one, else its name without variants."""
+    name = _VARIANT.sub("", name)
+    found = _METHOD_EXPONENT.search(name)
+    return name_exponent(float(found.group(1))) if found else name
 
 
 def _find_exponent_color(p: float) -> Color:

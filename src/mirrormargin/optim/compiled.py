@@ -1,10 +1,11 @@
-"""The compiled step on float32 CPU tensors: every tensor of a group in one call, no temporaries.
+"""The compiled step on dense float32 CPU tensors: a whole batch in one call, no temporaries.
 
     x  = scale_1 scale_2 g + coupled u              (momentum: b <- mu b + x,  x <- b or x + mu b)
     u' = decay u - lr x                             (Adam: x = m^ / (sqrt(v^) + eps))
     w' = to_primal(u')  where u' differs from u,  w elsewhere, bit for bit
 
-The last two lines are in ``move.py``. The twin is ``plain.py``, the oracle ``reference.py``.
+The last two lines are in ``compiled_move.py``. The functions are those of ``plain.py``, which
+documents their arguments; ``reference.py`` has the formulas that both are compared with.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from mirrormargin.geometry.compiled import (
     run,
     take_chunk,
 )
-from mirrormargin.geometry.kernels import power_constants
-from mirrormargin.optim.move import FREE_ROW, GENERAL, KINDS, add_dual, move
+from mirrormargin.geometry.kernels import power_constants, power_tensors
+from mirrormargin.geometry.sums import scaled_power_sums
+from mirrormargin.optim.compiled_move import FREE_ROW, GENERAL, KINDS, add_dual, move
 
-__all__ = ["fused_mirror_adam", "fused_mirror_descent"]
+__all__ = ["mirror_adam", "mirror_descent", "scaled_power_sums", "to_dual", "to_primal"]
 
 f32 = np.float32
 
@@ -43,11 +45,11 @@ _BETA1, _BETA2, _EPS, _SIGN, _AMSGRAD = range(2, 7)
 _POWER = 7
 
 
-def fused_mirror_descent(
+def mirror_descent(
     params: list[Tensor],
     grads: list[Tensor],
-    duals: list[Tensor | None],
-    buffers: list[Tensor | None],
+    duals: list[Tensor] | None,
+    buffers: list[Tensor] | None,
     *,
     potential: LpPotential,
     grad_scales: list[tuple[float, float]],
@@ -57,23 +59,21 @@ def fused_mirror_descent(
     momentum: float,
     nesterov: bool,
 ) -> None:
-    """One step on contiguous float32 CPU tensors; arguments as in ``plain.py``."""
-    pointers = [_addresses(params), _addresses(grads), _addresses(duals), _addresses(buffers)]
+    """Take one step of mirror descent; arguments as in ``plain.py``."""
     scalars = np.zeros((len(params), 4))
     scalars[:, [_SCALE_1, _SCALE_2]] = grad_scales
     scalars[:, _LR], scalars[:, _COUPLED] = lrs, coupled_decays
-    options = _options(potential.p, decay, [momentum, float(nesterov)])
-    run(_descent_kernel, _sizes(params), pointers, scalars, options)
-    torch.autograd.graph.increment_version(params)
+    options = _make_options(potential.p, decay, [momentum, float(nesterov)])
+    _run(_descent_kernel, [params, grads, duals, buffers], scalars, options)
 
 
-def fused_mirror_adam(
+def mirror_adam(
     params: list[Tensor],
     grads: list[Tensor],
-    duals: list[Tensor | None],
+    duals: list[Tensor] | None,
     exp_avgs: list[Tensor],
     exp_avg_sqs: list[Tensor],
-    max_exp_avg_sqs: list[Tensor | None],
+    max_exp_avg_sqs: list[Tensor] | None,
     *,
     potential: LpPotential,
     lrs: list[float],
@@ -83,33 +83,46 @@ def fused_mirror_adam(
     eps: float,
     maximize: bool,
 ) -> None:
-    """One step on contiguous float32 CPU tensors; arguments as in ``plain.py``."""
-    amsgrad = any(t is not None for t in max_exp_avg_sqs)
-    pointers = [
-        _addresses(tensors)
-        for tensors in (params, grads, duals, exp_avgs, exp_avg_sqs, max_exp_avg_sqs)
-    ]
+    """Take one step of MirrorAdam; arguments as in ``plain.py``."""
     scalars = np.zeros((len(params), 4))
     scalars[:, _LR], scalars[:, _CORRECTION_SQ] = lrs, sq_corrections
-    options = _options(potential.p, decay, [*betas, eps, -1.0 if maximize else 1.0, float(amsgrad)])
-    run(_adam_kernel, _sizes(params), pointers, scalars, options)
-    torch.autograd.graph.increment_version(params)
+    sign, amsgrad = -1.0 if maximize else 1.0, float(max_exp_avg_sqs is not None)
+    options = _make_options(potential.p, decay, [*betas, eps, sign, amsgrad])
+    tensors = [params, grads, duals, exp_avgs, exp_avg_sqs, max_exp_avg_sqs]
+    _run(_adam_kernel, tensors, scalars, options)
 
 
-def _options(p: float, decay: float, rest: list[float]) -> np.ndarray:
+def to_dual(weight: Tensor, potential: LpPotential) -> Tensor:
+    """u of a tensor, for an exponent whose u is kept as state."""
+    return _power(weight, potential.p - 1)
+
+
+def to_primal(dual: Tensor, potential: LpPotential) -> Tensor:
+    """w of a tensor, to the bit as the step computes it from u."""
+    return _power(dual, 1 / (potential.p - 1))
+
+
+def _power(x: Tensor, r: float) -> Tensor:
+    y = torch.empty_like(x)
+    power_tensors([x], [y], r)
+    return y
+
+
+def _make_options(p: float, decay: float, rest: list[float]) -> np.ndarray:
     head = np.zeros(_POWER)
     head[: 2 + len(rest)] = [KINDS.get(p, GENERAL), decay, *rest]
     return np.concatenate([head, power_constants(1 / (p - 1))])
 
 
-def _addresses(tensors: list[Tensor] | list[Tensor | None]) -> list[int]:
-    if tensors[0] is None:  # all or none of a row's tensors exist
-        return [0] * len(tensors)
-    return [t.data_ptr() for t in tensors]  # pyright: ignore[reportOptionalMemberAccess]
-
-
-def _sizes(tensors: list[Tensor]) -> list[int]:
-    return [t.numel() for t in tensors]
+def _run(
+    kernel: Kernel, tensors: list[list[Tensor] | None], scalars: np.ndarray, options: np.ndarray
+) -> None:
+    """Run a kernel on tensors given role by role, weights first; a role may be absent."""
+    params = tensors[0]
+    assert params is not None
+    pointers = [[0] * len(params) if ts is None else [t.data_ptr() for t in ts] for ts in tensors]
+    run(kernel, [w.numel() for w in params], pointers, scalars, options)
+    torch.autograd.graph.increment_version(params)
 
 
 @Kernel

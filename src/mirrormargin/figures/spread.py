@@ -16,14 +16,14 @@ __all__ = [
     "Spread",
     "describe_mean",
     "describe_seeds",
+    "find_half_width",
     "find_mean",
     "find_median",
     "find_share",
-    "name_exponent",
 ]
 
 Array = NDArray[np.float64]
-Z = 1.959963984540054  # of a normal variable, two-sided 95%
+NORMAL_95 = 1.959963984540054  # of a normal variable, two-sided
 
 
 class Spread(NamedTuple):
@@ -36,8 +36,6 @@ class Spread(NamedTuple):
 
 def find_mean(values: ArrayLike) -> Spread:
     """Mean over the first axis, with its interval; gaps are left out where they are."""
-    from scipy.special import stdtrit
-
     samples = np.asarray(values, dtype=np.float64)
     if samples.shape[0] == 1:
         return Spread(samples[0], None, None)
@@ -47,7 +45,7 @@ def find_mean(values: ArrayLike) -> Spread:
     with np.errstate(all="ignore"):
         mean = np.where(count > 0, total / count, np.nan)
         square = np.where(known, samples - mean, 0.0) ** 2
-        half = stdtrit(count - 1, 0.975) * np.sqrt(square.sum(axis=0) / (count - 1) / count)
+        half = find_half_width(np.sqrt(square.sum(axis=0) / (count - 1)), count)
     return Spread(mean, mean - half, mean + half)
 
 
@@ -81,17 +79,22 @@ def find_median(values: ArrayLike, low: float = 0.0, high: float = 1.0) -> Sprea
     return Spread(middle, least, most)
 
 
-def find_share(holds: ArrayLike) -> Spread:
-    """Share of runs, along the first axis, that have a property."""
+def find_share(holds: ArrayLike) -> tuple[Array, Array, Array]:
+    """Share of runs, along the first axis, that have a property, and its interval."""
     flags = np.asarray(holds, dtype=np.float64)
-    count = flags.shape[0]
+    count, square = flags.shape[0], NORMAL_95**2
     share = flags.mean(axis=0)
-    center = (share + Z**2 / (2 * count)) / (1 + Z**2 / count)
-    half = Z / (1 + Z**2 / count) * np.sqrt(share * (1 - share) / count + (Z / (2 * count)) ** 2)
-    # Rounding must not put the share itself outside.
-    return Spread(share, np.minimum(center - half, share), np.maximum(center + half, share))
+    middle = (share + square / (2 * count)) / (1 + square / count)
+    root = np.sqrt(share * (1 - share) / count + square / (4 * count**2))
+    half = NORMAL_95 * root / (1 + square / count)
+    # The share is inside, and all between 0 and 1, which rounding could change.
+    low, high = np.maximum(0.0, middle - half), np.minimum(1.0, middle + half)
+    return share, np.minimum(share, low), np.maximum(share, high)
 
 
-def name_exponent(p: float) -> str:
-    """How an exponent is written everywhere: it is also what it is coloured by."""
-    return f"p = {p:g}"
+def find_half_width(deviation: ArrayLike, count: ArrayLike) -> Array:
+    """Half of Student's 95% interval of a mean, from the standard deviation of so many samples."""
+    from scipy.special import stdtrit
+
+    count = np.asarray(count)
+    return stdtrit(count - 1, 0.975) * np.asarray(deviation) / np.sqrt(count)

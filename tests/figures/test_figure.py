@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from mirrormargin.errors import ReportError
-from mirrormargin.report.figure import Axis, HeatFrames, Series, Table
+from mirrormargin.figures import Axis, HeatFrames, Series, Table
 
 X = np.array([0.0, 1.0, 2.0, 3.0])
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.errors import ReportError
-from mirrormargin.report.highlights import HighlightedTexts
+from mirrormargin.figures.highlights import HighlightedTexts
 
 __all__ = ["SCALES", "STYLES", "Axis", "Figure", "HeatFrames", "Panel", "Series", "Table"]
 
