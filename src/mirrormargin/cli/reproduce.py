@@ -126,7 +126,7 @@ def run_claims(names: list[str], profile: str, arguments: argparse.Namespace) ->
     """
     from mirrormargin.claims import find_claims, reproduce
     from mirrormargin.cli.destination import check_writable
-    from mirrormargin.geometry.sharing import count_cores
+    from mirrormargin.geometry.threads import count_cores
 
     claims = find_claims(names)
     check_writable(arguments.out / "claims.json")
