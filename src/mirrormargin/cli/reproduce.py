@@ -145,7 +145,7 @@ def run_claims(
     What is returned has the rows of these claims alone, whatever else the folder knows.
     """
     from mirrormargin import claims as library
-    from mirrormargin.geometry.sharing import count_cores
+    from mirrormargin.geometry.threads import count_cores
 
     chosen = library.find_claims(names)
     check_writable(out / "claims.json")

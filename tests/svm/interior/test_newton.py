@@ -6,11 +6,9 @@ from svm_problems import farthest, narrow, norm, planted, rows_of
 
 from mirrormargin.svm import attention_svm, solve_attention_svm
 from mirrormargin.svm.interior import newton
+from mirrormargin.svm.interior.conjugate_gradients import KrylovNewton, Preconditioner
 from mirrormargin.svm.interior.constraints import MatrixConstraints, TokenConstraints
-from mirrormargin.svm.interior.direct_newton import DirectNewton
-from mirrormargin.svm.interior.krylov_newton import KrylovNewton
-from mirrormargin.svm.interior.newton import Effort, NewtonSystem
-from mirrormargin.svm.interior.preconditioner import Preconditioner
+from mirrormargin.svm.interior.newton import DirectNewton, Effort, NewtonSystem
 
 SHAPES = [(1, 2, 1), (1, 2, 5), (4, 3, 6), (5, 6, 3), (12, 5, 2)]
 KINDS = {"tokens": lambda rows: rows, "matrix": lambda rows: MatrixConstraints(rows.matrix)}

@@ -67,7 +67,7 @@ class Work(NamedTuple):
         rows: (15, m).
         unknowns: (16, D).
         long: (3, m + D).
-        places: (2, m + D).
+        indices: (2, m + D).
     """
 
     A: NDArray[np.float64]
@@ -76,14 +76,14 @@ class Work(NamedTuple):
     rows: NDArray[np.float64]
     unknowns: NDArray[np.float64]
     long: NDArray[np.float64]
-    places: NDArray[np.int64]
+    indices: NDArray[np.int64]
 
 
 def allocate(m: int, D: int) -> Work:
     """The memory for problems of m rows and D unknowns."""
     order = D if m > TALL * D else m
     shapes = (m, D), (D, m), (2 * order, 2 * order), (15, m), (16, D), (3, m + D)
-    return Work(*(np.zeros(shape) for shape in shapes), places=np.zeros((2, m + D), np.int64))
+    return Work(*(np.zeros(shape) for shape in shapes), indices=np.zeros((2, m + D), np.int64))
 
 
 @compiled
@@ -105,7 +105,7 @@ def factor_system(work):
     strong = np.int64(0)
     for i in range(order):
         strong += factor[i, i] > e[i] if few_rows else factor[i, i] * c[i] > 1.0
-    count = _find_dwarfing(weights, strong, work.places[KEPT], temp)
+    count = _find_dwarfing(weights, strong, work.indices[KEPT], temp)
     if count > 0:
         _fill_gram(R, Rt, weights, work.long[MIXED], factor)
     for i in range(order):
@@ -116,8 +116,8 @@ def factor_system(work):
             factor[i, j] *= scale[i] * scale[j]
             factor[j, i] = factor[i, j]
     for b in range(count):
-        _append(factor, order, order + b, Rt[work.places[KEPT, b]], temp[b], scale)
-    return _factor(factor, order + count, work.places[PIVOT])
+        _append(factor, order, order + b, Rt[work.indices[KEPT, b]], temp[b], scale)
+    return _factor(factor, order + count, work.indices[PIVOT])
 
 
 @compiled
@@ -180,14 +180,14 @@ def _factor(T, order, pivots):
     """LU of the matrix whose columns are the rows of T, in place, from the last unknown on."""
     for k in range(order - 1, -1, -1):
         r = T[k]
-        place = k
+        pivot = k
         for i in range(k):
-            if abs(r[i]) > abs(r[place]):
-                place = i
-        pivots[k] = place
-        if place != k:
+            if abs(r[i]) > abs(r[pivot]):
+                pivot = i
+        pivots[k] = pivot
+        if pivot != k:
             for j in range(k + 1):
-                T[j, k], T[j, place] = T[j, place], T[j, k]
+                T[j, k], T[j, pivot] = T[j, pivot], T[j, k]
         if np.isnan(r[k]):
             return 0
         pivot = r[k] if abs(r[k]) > LEAST_PIVOT else LEAST_PIVOT
@@ -257,7 +257,7 @@ def _precondition(work, order, f, g, dw, dl):
     m, D = work.A.shape
     start, c, weight = work.unknowns[START], work.unknowns[C], work.rows[WEIGHT]
     scale, temp, x = work.long[SCALE], work.long[TEMP], work.long[MIXED]
-    pivots, kept = work.places[PIVOT], work.places[KEPT]
+    pivots, kept = work.indices[PIVOT], work.indices[KEPT]
     few_rows = 2 * m == len(work.factor)
     for j in range(D):
         start[j] = f[j] / work.unknowns[H, j]

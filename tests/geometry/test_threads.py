@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from mirrormargin.geometry.sharing import count_cores, share_out
+from mirrormargin.geometry.threads import count_cores, share_out
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5, 40])

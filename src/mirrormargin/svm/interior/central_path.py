@@ -18,10 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.svm.interior.links import FromDual, FromPrimal, Link
+from mirrormargin.svm.interior.iterate import FromDual, FromPrimal, Iterate, Rows, RowStep
 from mirrormargin.svm.interior.newton import NewtonSystem
 from mirrormargin.svm.interior.program import Bounds, Program
-from mirrormargin.svm.interior.rows import Rows, RowStep
 
 __all__ = ["Path", "follow_path"]
 
@@ -64,12 +63,12 @@ def follow_path(
     """
     constraints = program.constraints
     bounds = Bounds(program)
-    link = FromDual(program, start) if program.p <= 2 else FromPrimal(program, start, warm)
-    rows = link.rows
+    iterate = FromDual(program, start) if program.p <= 2 else FromPrimal(program, start, warm)
+    rows = iterate.rows
     newton = NewtonSystem(constraints, program.p)
     least_gap, least_mu, since = np.inf, np.inf, 0
     for iteration in range(max_iter + 1):
-        link.see(bounds)
+        iterate.see(bounds)
         gap = bounds.gap
         since = 0 if gap < 0.9 * least_gap or rows.mu < 0.9 * least_mu else since + 1
         least_gap, least_mu = min(gap, least_gap), min(rows.mu, least_mu)
@@ -78,39 +77,41 @@ def follow_path(
             return Path(bounds, iteration, newton.method, rows.lam)
         if watch is not None and watch(bounds, iteration, rows.lam):
             return Path(bounds, iteration, newton.method, rows.lam, stopped=True)
-        h, k, f = link.coefficients()
+        h, k, f = iterate.coefficients()
         e = rows.diagonal()
         newton.update(h, k, e, gap)
-        excess = rows.excess(link.y)
+        excess = rows.excess(iterate.y)
 
         dw, dl = newton.solve(f, rows.target(0.0, None) - excess)
         step = rows.step(dl, 0.0, None)
-        _see_prediction(bounds, newton, rows, link.w + dw, dl, e, tol)
+        _see_prediction(bounds, newton, rows, iterate.w + dw, dl, e, tol)
         if bounds.gap <= tol:
             return Path(bounds, iteration, newton.method, rows.lam)
 
-        target = _choose_target(program, link, step, excess, tol)
+        target = _choose_target(program, iterate, step, excess, tol)
         correction: RowStep | None = step
         dw, dl = newton.solve(f, rows.target(target, correction) - excess)
         step = rows.step(dl, target, correction)
-        while not link.is_descent(dw, step, target):
+        while not iterate.is_descent(dw, step, target):
             # Without the correction it would be one in exact arithmetic.
             if correction is None and not newton.try_harder():
                 break
             correction = None
             dw, dl = newton.solve(f, rows.target(target, None) - excess)
             step = rows.step(dl, target, None)
-        primal, dual = link.search(dw, step, target, *rows.longest(step))
+        primal, dual = iterate.search(dw, step, target, *rows.longest(step))
         rows.move(step, primal, dual)
-        link.move(dw, primal, dual, bounds)
+        iterate.move(dw, primal, dual, bounds)
     raise AssertionError("unreachable")
 
 
-def _choose_target(program: Program, link: Link, step: RowStep, excess: Array, tol: float) -> float:
-    """mu to aim at: Mehrotra's, but no smaller than the rows and the link are met or tol needs."""
-    rows, mu = link.rows, link.rows.mu
+def _choose_target(
+    program: Program, iterate: Iterate, step: RowStep, excess: Array, tol: float
+) -> float:
+    """mu to aim at: Mehrotra's, but no smaller than tol and the accuracy of the point need."""
+    rows, mu = iterate.rows, iterate.rows.mu
     share = min(1.0, rows.mu_after(step, *rows.longest(step)) / mu) ** 3
-    missed = (float(np.abs(rows.lam * excess).sum()) + link.mismatch()) / rows.count
+    missed = (float(np.abs(rows.lam * excess).sum()) + iterate.mismatch()) / rows.count
     needed = tol * float(program.b @ rows.lam) / rows.count
     return min(mu, max(share * mu, 1e-8 * mu, 0.1 * missed, 0.1 * needed))
 
@@ -118,10 +119,10 @@ def _choose_target(program: Program, link: Link, step: RowStep, excess: Array, t
 def _see_prediction(
     bounds: Bounds, newton: NewtonSystem, rows: Rows, w: Array, dl: Array, e: Array, tol: float
 ) -> None:
-    """Offer the point to which a full step towards mu = 0 leads, better than the iterate.
+    """Let the bounds take in the end of a full step towards mu = 0, better than the iterate.
 
-    Late on the rows of w are pulled to where the prediction wants them, which undoes the rounding
-    of ``w = map(A' lam)``: a margin of 1e-6 costs w half of its digits otherwise.
+    Late on the path, the rows of w are pulled to where the prediction wants them. This undoes the
+    rounding of ``w = map(A' lam)``: a margin of 1e-6 costs w half of its digits otherwise.
     """
     program = bounds.program
     constraints = program.constraints

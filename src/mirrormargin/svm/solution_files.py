@@ -1,4 +1,4 @@
-r"""Max-margin solutions as part of a saved path: arrays for the ``.npz``, text for ``run.json``.
+r"""Max-margin solutions as part of a saved run: arrays for the ``.npz``, text for ``run.json``.
 
 The rows of the solution are kept too, so that it can still measure its own residuals:
 
@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.svm import AttentionSVM, DecoderSVM, Status
+from mirrormargin.svm.attention_svm import AttentionSVM
+from mirrormargin.svm.decoder_svm import DecoderSVM
 from mirrormargin.svm.interior.constraints import MatrixConstraints, TokenConstraints
-from mirrormargin.svm.interior.program import Program
+from mirrormargin.svm.interior.program import Program, Status
 
 __all__ = ["pack_solution", "unpack_attention", "unpack_decoder"]
 

@@ -1,18 +1,29 @@
-"""Sharing out many small compiled jobs among threads, in a way that leaves results alone."""
+"""How many threads are used: by jobs of our own and by the linear algebra below NumPy.
+
+Neither changes a result that is promised to be the same: :func:`share_out` gives each job to one
+thread, and :func:`limit_threads` holds BLAS to the number it is asked for.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
-__all__ = ["count_cores", "share_out"]
+__all__ = ["count_cores", "limit_threads", "share_out"]
 
 Memory = TypeVar("Memory")
+
+# BLAS has one number of threads for the whole process: a second caller who sets it must wait.
+_lock = threading.RLock()
 
 
 def count_cores() -> int:
@@ -56,3 +67,19 @@ def share_out(
                 worker.result()
         finally:
             waiting.clear()
+
+
+@contextmanager
+def limit_threads(threads: int | None) -> Iterator[None]:
+    """Hold BLAS to a number of threads inside a ``with``; None changes nothing."""
+    if threads is None:
+        yield
+        return
+    with _lock, _controller().limit(limits=int(threads), user_api="blas"):
+        yield
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    # Looking through the loaded libraries takes milliseconds: once is enough.
+    return ThreadpoolController()

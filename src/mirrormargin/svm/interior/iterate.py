@@ -1,35 +1,49 @@
-r"""How w and ``u = A' lam`` are tied on the path: which of the two is kept exact.
+r"""The point on the central path: w, ``u = A' lam``, and the multipliers and slacks of the rows.
+
+w and u belong together through the potential's gradient and its inverse,
 
     w = sign(u) |u|^(q-1),        u = sign(w) |w|^(p-1).
 
 One of the two maps is a high power and the other a root, and Newton's method is safe on the power
-alone: for p <= 2 it is linearised in u, for p > 2 in w.
+alone. So :class:`FromDual` (p <= 2) keeps u exact and linearises in u, :class:`FromPrimal` (p > 2)
+keeps w exact and linearises in w.
+
+In :class:`Rows` an inequality has a multiplier lam and a slack s, a soft one also the shortfall xi
+with the multiplier ``C - lam``; the path keeps their products equal:
+
+    s = A w - b + xi >= 0,    lam s = mu,    (C - lam) xi = mu.
+
+Eliminating ds and dxi from their linearisation leaves ``A dw + e dl = g`` with
+``e = s / lam + xi / (C - lam)``. An equality has ``s = xi = 0`` and a free multiplier.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.svm.interior.program import Bounds, Program, lp_norm, signed_power
-from mirrormargin.svm.interior.rows import Rows, RowStep
 
-__all__ = ["RAISE", "FromDual", "FromPrimal", "Link"]
+__all__ = ["RAISE", "FromDual", "FromPrimal", "Iterate", "RowStep", "Rows"]
 
 Array = NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)
+TO_THE_BOUNDARY = 0.995
+LEAST_SLACK = 0.3  # at the start
+EQUALITY = 1e-6  # e of an equality, as a share of the smallest e of an inequality
 SEPARATE_BELOW = 1e-5  # the gap from which on w is a variable of its own, also for p <= 2
 RAISE = 1.6  # factor of the exponent on the way up
 LEAST_CURVATURE = 1e-14  # of |w|^p, as a share of the largest
 RECENTRE_BELOW = 0.1  # after a shorter step slacks and multipliers are made to fit again
 
 
-class Link(ABC):
-    """The iterate of a path: w with ``y = A w``, and the rows with ``u = A' lam``."""
+class Iterate(ABC):
+    """w with ``y = A w``, and the rows with ``u = A' lam``."""
 
     program: Program
     rows: Rows
@@ -38,13 +52,13 @@ class Link(ABC):
     u: Array
 
     def see(self, bounds: Bounds) -> None:
-        """Offer the iterate as a bound from each side."""
+        """Let the bounds take in w and lam."""
         bounds.see_dual(self.rows.lam, self.u)
         bounds.see_primal(self.w, self.y)
 
     @abstractmethod
     def coefficients(self) -> tuple[Array, Array, Array]:
-        """h, k and f of the linearised link ``h dw - k A' dl = f``."""
+        """h, k and f of the linearised map between w and u, ``h dw - k A' dl = f``."""
 
     @abstractmethod
     def mismatch(self) -> float:
@@ -65,7 +79,7 @@ class Link(ABC):
         """Follow the rows, which have moved by these lengths."""
 
 
-class FromDual(Link):
+class FromDual(Iterate):
     """p <= 2: ``w = sign(u) |u|^(q-1)``, whose derivative ``(q-1) |u|^(q-2)`` is bounded."""
 
     def __init__(self, program: Program, start: tuple[Array | None, Array]) -> None:
@@ -145,7 +159,7 @@ class FromDual(Link):
         self.y = constraints.apply(self.w)
 
 
-class FromPrimal(Link):
+class FromPrimal(Iterate):
     """p > 2: ``u = sign(w) |w|^(p-1)``; the exponent rises from near 2 to p."""
 
     def __init__(self, program: Program, start: tuple[Array | None, Array], warm: bool) -> None:
@@ -234,3 +248,141 @@ def _search(slope: Callable[[float], float], longest: float, size: float) -> flo
             return length
         low, high = (length, high) if value < 0 else (low, length)
     return low
+
+
+@dataclass(frozen=True)
+class RowStep:
+    """Directions of lam, s and xi."""
+
+    lam: Array
+    s: Array
+    xi: Array
+
+
+class Rows:
+    """State of the rows; arrays of slacks hold the inequalities alone, lam every row."""
+
+    def __init__(self, program: Program, lam: Array, y: Array) -> None:
+        self.program = program
+        self.inequality = slice(None) if not program.equality.any() else ~program.equality
+        self.lam = lam
+        slack = (y - program.b)[self.inequality]
+        self.count = len(slack)
+        self.cap = program.cap
+        # Without a cap there are no shortfalls: empty arrays, which add nothing to any sum.
+        self.xi = np.empty(0)
+        self.s = np.maximum(slack, LEAST_SLACK)
+        if self.cap is not None:
+            self.xi = np.maximum(-slack, 0.0) + LEAST_SLACK
+            self.s = np.maximum(slack, 0.0) + LEAST_SLACK
+
+    @property
+    def mu(self) -> float:
+        """Mean product of a slack and its multiplier."""
+        lam = self.lam[self.inequality]
+        total = lam @ self.s
+        if self.cap is not None:
+            total += (self.cap - lam) @ self.xi
+        return float(total) / self.count
+
+    def excess(self, y: Array) -> Array:
+        """``A w - b - s + xi``, zero on the path; shape (m,)."""
+        excess = y - self.program.b
+        excess[self.inequality] -= self.s if self.cap is None else self.s - self.xi
+        return excess
+
+    def diagonal(self) -> Array:
+        """e; an equality counts as an inequality so active that its e is all but zero."""
+        lam = self.lam[self.inequality]
+        e = self.s / lam
+        if self.cap is not None:
+            e = e + self.xi / (self.cap - lam)
+        if isinstance(self.inequality, slice):
+            return e
+        full = np.full(len(self.lam), EQUALITY * e.min())
+        full[self.inequality] = e
+        return full
+
+    def target(self, mu: float, step: RowStep | None) -> Array:
+        """The part of g that asks for the products mu; ``step`` gives Mehrotra's correction."""
+        g = np.zeros(len(self.lam))
+        g[self.inequality] = self._slack_pull(mu, step)
+        if self.cap is not None:
+            g[self.inequality] -= self._shortfall_pull(self.cap, mu, step)
+        return g
+
+    def step(self, dl: Array, mu: float, correction: RowStep | None) -> RowStep:
+        """Directions of the slacks that go with dl."""
+        lam, d = self.lam[self.inequality], dl[self.inequality]
+        ds = self._slack_pull(mu, correction) - self.s / lam * d
+        dxi = self.xi
+        if self.cap is not None:
+            dxi = self._shortfall_pull(self.cap, mu, correction) + self.xi / (self.cap - lam) * d
+        return RowStep(dl, ds, dxi)
+
+    def _slack_pull(self, mu: float, step: RowStep | None) -> Array:
+        product = mu if step is None else mu - step.lam[self.inequality] * step.s
+        return product / self.lam[self.inequality] - self.s
+
+    def _shortfall_pull(self, cap: float, mu: float, step: RowStep | None) -> Array:
+        product = mu if step is None else mu + step.lam[self.inequality] * step.xi
+        return product / (cap - self.lam[self.inequality]) - self.xi
+
+    def longest(self, step: RowStep) -> tuple[float, float]:
+        """How far slacks and multipliers may go, at most 1 each, and stay positive."""
+        lam, d = self.lam[self.inequality], step.lam[self.inequality]
+        primal = min(_longest(self.s, step.s), _longest(self.xi, step.xi))
+        dual = _longest(lam, d)
+        if self.cap is not None:
+            dual = min(dual, _longest(self.cap - lam, -d))
+        return primal, dual
+
+    def mu_after(self, step: RowStep, primal: float, dual: float) -> float:
+        lam = (self.lam + dual * step.lam)[self.inequality]
+        total = lam @ (self.s + primal * step.s)
+        if self.cap is not None:
+            total += (self.cap - lam) @ (self.xi + primal * step.xi)
+        return float(total) / self.count
+
+    def move(self, step: RowStep, primal: float, dual: float) -> None:
+        self.lam = self.lam + dual * step.lam
+        self.s = self.s + primal * step.s
+        self.xi = self.xi + primal * step.xi
+
+    def recentre_slacks(self, mu: float) -> None:
+        """Set slacks to what the multipliers ask for: the next step is Newton's on the barrier."""
+        lam = self.lam[self.inequality]
+        self.s = mu / lam
+        if self.cap is not None:
+            self.xi = mu / (self.cap - lam)
+
+    def recentre_multipliers(self, mu: float) -> None:
+        """The same from the slacks, of a hard margin."""
+        if self.cap is None:
+            self.lam = self.lam.copy()
+            self.lam[self.inequality] = mu / self.s
+
+    def dual_barrier_slope(self, step: RowStep, length: float) -> float:
+        """Derivative of ``-sum log lam - sum log(C - lam)`` after a step, inf outside."""
+        d = step.lam[self.inequality]
+        lam = self.lam[self.inequality] + length * d
+        slope = -_sum_quotients(d, lam)
+        return slope if self.cap is None else slope + _sum_quotients(d, self.cap - lam)
+
+    def primal_barrier_slope(self, step: RowStep, length: float) -> float:
+        """Derivative of ``-sum log s - sum log xi`` after a step."""
+        slope = -_sum_quotients(step.s, self.s + length * step.s)
+        return slope - _sum_quotients(step.xi, self.xi + length * step.xi)
+
+    def price(self, step: RowStep) -> float:
+        """Derivative of ``C sum xi``."""
+        return 0.0 if self.cap is None else self.cap * float(step.xi.sum())
+
+
+def _longest(x: Array, dx: Array) -> float:
+    steepest = float((-dx / x).max(initial=0.0))
+    return 1.0 if steepest <= TO_THE_BOUNDARY else TO_THE_BOUNDARY / steepest
+
+
+def _sum_quotients(x: Array, y: Array) -> float:
+    return float((x / y).sum())
