@@ -27,7 +27,7 @@ from mirrormargin.cli.progress import Progress
 from mirrormargin.cli.tables import format_number, print_json, print_table
 
 if TYPE_CHECKING:
-    from mirrormargin.dynamics.flow_record import FlowRecord
+    from mirrormargin.dynamics.flow import FlowRecord
 
 __all__ = ["add_parser", "run"]
 
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Follow each flow, keep it if asked, then print the table or the JSON object."""
     problems = load_problems(arguments.problem, arguments.seed)
     import mirrormargin as mm
-    from mirrormargin.dynamics.flow_record import KIND
+    from mirrormargin.dynamics.flow import KIND
 
     jobs = [(seed, problem, p) for seed, problem in problems for p in arguments.p]
     destination = None
@@ -132,7 +132,7 @@ def _measure(record: FlowRecord, decades: float) -> dict[str, Any]:
     import numpy as np
 
     import mirrormargin as mm
-    from mirrormargin.dynamics.flow_record import FlowStatus
+    from mirrormargin.dynamics.flow import FlowStatus
     from mirrormargin.errors import ProblemError
 
     name, rate = mm.claimed_rate(record.p)
