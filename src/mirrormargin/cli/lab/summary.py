@@ -1,13 +1,12 @@
-"""What a training reached, for each exponent and for each run."""
+"""What a training of the lab reached, for each exponent and for each run."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirrormargin.cli.tables import format_number, print_json, print_table
+from mirrormargin.cli.terminal import format_number, print_json, print_table, say
 
 if TYPE_CHECKING:
     from mirrormargin.dynamics import AttentionRecord
@@ -99,14 +98,17 @@ def _reduce(reduce: Any, values: Any) -> float | None:
 def print_training(
     record: AttentionRecord,
     summary: dict[str, Any],
-    arguments: argparse.Namespace,
+    problem: str | None,
     folder: Path | None,
+    *,
+    as_json: bool,
+    is_quiet: bool,
 ) -> None:
-    """The table, or with --json everything."""
+    """The table, or everything as JSON."""
     settings = record.settings
-    if arguments.json:
+    if as_json:
         about = {
-            "problem": arguments.problem,
+            "problem": problem,
             "folder": None if folder is None else str(folder),
             "step_rule": settings.step_rule,
             "parameterization": settings.parameterization,
@@ -123,10 +125,10 @@ def print_training(
         cells += [format_number(row.get(key), form) for _, key, form in columns]
         lines.append([*cells, ", ".join(f"{count} {end}" for end, count in row["ends"].items())])
     print_table(["p", "runs", "steps", *(name for name, _, _ in columns), "ends"], lines)
-    if not arguments.quiet:
-        print(_LEGEND + ("" if joint else _OPTIMAL))
+    if not is_quiet:
+        say(_LEGEND + ("" if joint else _OPTIMAL))
         if folder is not None:
-            print(f"wrote {folder}")
+            say(f"wrote {folder}")
 
 
 _LEGEND = """

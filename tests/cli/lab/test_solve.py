@@ -1,4 +1,4 @@
-"""``mirrormargin solve``: a file in, a certificate out."""
+"""``mirrormargin lab solve``: a file in, a certificate out."""
 
 import json
 import os
@@ -31,12 +31,12 @@ def file(problem, tmp_path):
 
 
 def report(capsys, *argv):
-    code = main(["solve", "--json", *argv])
+    code = main(["lab", "solve", "--json", *argv])
     return code, json.loads(capsys.readouterr().out)["solutions"]
 
 
 def test_certificate_is_printed(file, capsys):
-    assert main(["solve", file(), "--p", "1.5"]) == 0
+    assert main(["lab", "solve", file(), "--p", "1.5"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("p = 1.5: optimal (interior point, Cholesky")
     values = dict(line.split()[:2] for line in lines[1:])
@@ -64,7 +64,7 @@ def test_labels_and_head_select_the_optimal_tokens(problem, file, capsys):
 
 def test_solution_is_written_and_read_back(problem, file, capsys, tmp_path):
     out = tmp_path / "solution.npz"
-    assert main(["solve", file(), "--p", "1.5", "3", "--out", str(out)]) == 0
+    assert main(["lab", "solve", file(), "--p", "1.5", "3", "--out", str(out)]) == 0
     arrays = np.load(out)
     W = arrays["W_1.5"]
     expected = mm.solve_attention_svm(problem.tokens, problem.queries, problem.optimal_tokens, 1.5)
@@ -76,7 +76,7 @@ def test_solution_is_written_and_read_back(problem, file, capsys, tmp_path):
 
 def test_json_solution_holds_certificate_and_arrays(problem, file, capsys, tmp_path):
     out = tmp_path / "solution.json"
-    assert main(["solve", file(), "--p", "1.5", "3", "--out", str(out)]) == 0
+    assert main(["lab", "solve", file(), "--p", "1.5", "3", "--out", str(out)]) == 0
     solutions = json.loads(out.read_text())["solutions"]
     assert [solution["p"] for solution in solutions] == [1.5, 3.0]
     expected = mm.solve_attention_svm(
@@ -94,7 +94,7 @@ def test_json_solution_holds_certificate_and_arrays(problem, file, capsys, tmp_p
 def test_json_has_null_where_nothing_separates(problem, file, tmp_path):
     path = file(tokens=problem.tokens[:, [0, 0, 1]], selection=[0] * 6)
     out = tmp_path / "solution.json"
-    assert main(["solve", path, "--out", str(out)]) == 1
+    assert main(["lab", "solve", path, "--out", str(out)]) == 1
     [solution] = json.loads(out.read_text())["solutions"]
     assert solution["W"] is None
     assert solution["status"] == "infeasible"
@@ -113,7 +113,7 @@ def test_json_files_are_read(problem, file, capsys, tmp_path):
 def test_the_lab_is_solved_for_its_optimal_tokens(file, capsys, tmp_path):
     _, by_file = report(capsys, file())
     out = tmp_path / "solutions.npz"
-    argv = ["lab/unit_sphere", "--seed", "1-2", "--p", "2", "3", "--out", str(out)]
+    argv = ["unit_sphere", "--seed", "1-2", "--p", "2", "3", "--out", str(out)]
     code, rows = report(capsys, *argv)
     assert code == 0
     assert [(row["seed"], row["p"]) for row in rows] == [(1, 2.0), (1, 3.0), (2, 2.0), (2, 3.0)]
@@ -125,33 +125,33 @@ def test_the_lab_is_solved_for_its_optimal_tokens(file, capsys, tmp_path):
 
 def test_quiet_prints_one_line_for_each_solution(file, capsys, tmp_path):
     argv = ["--p", "2", "3", "--quiet", "--out", str(tmp_path / "solution.npz")]
-    assert main(["solve", file(), *argv]) == 0
+    assert main(["lab", "solve", file(), *argv]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["p = 2", "p = 3"]
 
 
 def test_a_file_is_replaced_only_if_asked_and_never_the_problem(file, capsys, tmp_path):
     path, out = file(), tmp_path / "solution.npz"
-    assert main(["solve", path, "--out", str(out)]) == 0
+    assert main(["lab", "solve", path, "--out", str(out)]) == 0
     before = out.read_bytes()
-    assert main(["solve", path, "--p", "3", "--out", str(out)]) == 2
+    assert main(["lab", "solve", path, "--p", "3", "--out", str(out)]) == 2
     assert "add --overwrite" in capsys.readouterr().err
     assert out.read_bytes() == before
-    assert main(["solve", path, "--p", "3", "--out", str(out), "--overwrite"]) == 0
+    assert main(["lab", "solve", path, "--p", "3", "--out", str(out), "--overwrite"]) == 0
     assert np.load(out)["p"] == 3.0
-    assert main(["solve", path, "--out", path, "--overwrite"]) == 2
+    assert main(["lab", "solve", path, "--out", path, "--overwrite"]) == 2
     assert "is the problem itself" in capsys.readouterr().err
 
 
 def test_the_kind_of_file_is_checked_before_the_solve(tmp_path, capsys):
-    assert main(["solve", "lab/unit_sphere", "--out", str(tmp_path / "solution.csv")]) == 2
+    assert main(["lab", "solve", "unit_sphere", "--out", str(tmp_path / "solution.csv")]) == 2
     assert "name a file that ends in .npz or .json" in capsys.readouterr().err
 
 
 def test_a_place_that_cannot_be_written_is_a_user_error(file, capsys, tmp_path):
     path = file()
     for out in (tmp_path / "nowhere" / "solution.npz", tmp_path):
-        assert main(["solve", path, "--out", str(out)]) == 2
+        assert main(["lab", "solve", path, "--out", str(out)]) == 2
         assert "cannot be written" in capsys.readouterr().err
     assert os.listdir(tmp_path) == ["problem.npz"]
 
@@ -172,13 +172,13 @@ def test_soft_margin_relaxation_and_nuclear_norm_are_solved(file, capsys):
 def test_decoder_problem_is_recognised(file, capsys, tmp_path):
     path = file(tokens=None, queries=None, selection=None, features=np.eye(3), labels=[1, -1, 1])
     out = tmp_path / "v.npz"
-    assert main(["solve", path, "--out", str(out)]) == 0
+    assert main(["lab", "solve", path, "--out", str(out)]) == 0
     np.testing.assert_allclose(np.load(out)["v"], [1, -1, 1], rtol=1e-7)
 
 
 def test_identical_tokens_exit_with_the_pair(problem, file, capsys):
     path = file(tokens=problem.tokens[:, [0, 0, 1]], selection=[0] * 6)
-    assert main(["solve", path]) == 1
+    assert main(["lab", "solve", path]) == 1
     assert "sequence 0: the selected token 0 equals token 1" in capsys.readouterr().out
     code, rows = report(capsys, path)
     assert code == 1
@@ -201,7 +201,7 @@ def test_identical_tokens_exit_with_the_pair(problem, file, capsys):
     ],
 )
 def test_wrong_input_is_one_line_and_exit_2(arrays, argv, message, file, capsys):
-    assert main(["solve", file(**arrays), *argv]) == 2
+    assert main(["lab", "solve", file(**arrays), *argv]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1
@@ -216,7 +216,7 @@ def test_unreadable_files_are_named(content, tmp_path, capsys):
         np.save(path, np.eye(2))
     elif content is not None:
         path.write_bytes(content)
-    assert main(["solve", str(path)]) == 2
+    assert main(["lab", "solve", str(path)]) == 2
     assert str(path) in capsys.readouterr().err
 
 
@@ -226,5 +226,5 @@ def test_a_damaged_file_is_named(file, capsys):
     content = bytearray(path.read_bytes())
     content[len(content) // 3 : len(content) // 3 + 40] = bytes(40)
     path.write_bytes(content)
-    assert main(["solve", str(path)]) == 2
+    assert main(["lab", "solve", str(path)]) == 2
     assert str(path) in capsys.readouterr().err

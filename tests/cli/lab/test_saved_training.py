@@ -10,15 +10,19 @@ import numpy as np
 import pytest
 
 import mirrormargin as mm
-from mirrormargin.cli import main, training_run
+from mirrormargin.cli import main
+from mirrormargin.cli.lab import saved_training
+from mirrormargin.dynamics.descent.batch import Batch
 
-ARGV = ["train", "lab/unit_sphere", "--p", "1.75", "3", "--steps", "300000", "--threads", "1"]
+ARGV = ["lab", "train", "unit_sphere", "--p", "1.75", "3", "--steps", "300000", "--threads", "1"]
 # Saves at every chance, so that the parent sees when the training has begun.
 PROGRAM = """
 import sys
-from mirrormargin.cli import main, training_run
-training_run.SAVE_EVERY = float(sys.argv[1])
-training_run.MOST_SAVING = 1e9
+from mirrormargin.cli import main
+from mirrormargin.cli.lab import saved_training
+from mirrormargin.dynamics.descent.batch import Batch
+saved_training.SAVE_EVERY = float(sys.argv[1])
+saved_training.MOST_SAVING = 1e9
 sys.exit(main(sys.argv[2:]))
 """
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="signals are those of POSIX")
@@ -50,7 +54,7 @@ def start(folder):
 
 def assert_resumes_to(whole, folder, capsys):
     assert not mm.AttentionRecord.load(folder).is_complete
-    assert main(["train", "--resume", str(folder), "--quiet"]) == 0
+    assert main(["lab", "train", "--resume", str(folder), "--quiet"]) == 0
     resumed = mm.AttentionRecord.load(folder)
     assert resumed.is_complete
     for name in ("W", "steps", "norm", "divergence", "target", "log_loss_gap", "selection"):
@@ -68,11 +72,12 @@ def test_an_interrupted_training_is_kept_and_goes_on_to_the_same_bits(
     process = start(folder)
     process.send_signal(number)
     out, errors = process.communicate(timeout=300)
-    assert (process.returncode, out) == (130, "")
+    assert (process.returncode, out) == (128 + number, "")
     first, second = errors.splitlines()
-    assert first.startswith("mirrormargin: interrupted after ")
+    word = "terminated" if number == signal.SIGTERM else "interrupted"
+    assert first.startswith(f"mirrormargin: {word} after ")
     assert first.endswith(" of 600,000 steps")
-    assert second == f"mirrormargin train --resume {folder} goes on from there"
+    assert second == f"mirrormargin: to resume: mirrormargin lab train --resume {folder}"
     assert_resumes_to(whole, folder, capsys)
 
 
@@ -89,25 +94,25 @@ def test_a_killed_training_goes_on_from_its_last_save(whole, tmp_path, capsys):
 
 def interrupt_at_once(monkeypatch, times):
     """Signals from the training itself, as early as its first steps."""
-    advance = mm.dynamics.descent.batch.Batch.advance
+    advance = Batch.advance
 
     def signal_and_advance(self, *arguments):
         for _ in range(times):
             os.kill(os.getpid(), signal.SIGINT)
         return advance(self, *arguments)
 
-    monkeypatch.setattr(mm.dynamics.descent.batch.Batch, "advance", signal_and_advance)
+    monkeypatch.setattr(Batch, "advance", signal_and_advance)
 
 
 @POSIX
 def test_the_earliest_signal_leaves_a_record(tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         interrupt_at_once(patch, 1)
-        argv = ["train", "lab/unit_sphere", "--steps", "50", "--out", str(tmp_path / "run")]
+        argv = ["lab", "train", "unit_sphere", "--steps", "50", "--out", str(tmp_path / "run")]
         assert main(argv) == 130
     assert "interrupted after" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert main(["train", "--resume", str(tmp_path / "run")]) == 0
+    assert main(["lab", "train", "--resume", str(tmp_path / "run")]) == 0
     expected = mm.train_attention(mm.synthetic.unit_sphere(1), num_steps=50)
     np.testing.assert_array_equal(mm.AttentionRecord.load(tmp_path / "run").W, expected.W)
 
@@ -116,7 +121,7 @@ def test_the_earliest_signal_leaves_a_record(tmp_path, monkeypatch, capsys):
 def test_a_second_signal_does_not_wait(tmp_path, monkeypatch, capsys):
     interrupt_at_once(monkeypatch, 2)
     folder = tmp_path / "run"
-    assert main(["train", "lab/unit_sphere", "--steps", "50", "--out", str(folder)]) == 130
+    assert main(["lab", "train", "unit_sphere", "--steps", "50", "--out", str(folder)]) == 130
     assert capsys.readouterr().err == "mirrormargin: interrupted\n"
     assert not folder.exists()
 
@@ -130,8 +135,8 @@ def test_without_a_folder_an_interrupt_says_how_far_it_was(monkeypatch, capsys):
         if len(calls) == 5:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(training_run.Progress, "update", interrupt)
-    assert main(["train", "lab/unit_sphere", "--steps", "50"]) == 130
+    monkeypatch.setattr(saved_training.Progress, "update", interrupt)
+    assert main(["lab", "train", "unit_sphere", "--steps", "50"]) == 130
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("mirrormargin: interrupted after ")

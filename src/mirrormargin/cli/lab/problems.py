@@ -1,8 +1,8 @@
-r"""The problem that a command works on: a file, or one of the lab's by name.
+r"""The problem that a command of the lab works on: one of its own by name, or a file.
 
-lab/GENERATOR    a synthetic problem, one for each seed
-NAME.npz         named arrays
-NAME.json        one object with the same keys, arrays as nested lists
+NAME             a synthetic problem, one for each seed
+FILE.npz         named arrays
+FILE.json        one object with the same keys, arrays as nested lists
 """
 
 from __future__ import annotations
@@ -14,19 +14,24 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from cyclopts import Parameter
+
+from mirrormargin.cli.options import suggest
 from mirrormargin.errors import ProblemError
 
 if TYPE_CHECKING:
     import numpy as np
+    from cyclopts.completion import CompletionContext
 
     from mirrormargin.attention import AttentionProblem
 
 __all__ = [
+    "GENERATORS",
     "KEYS",
-    "LAB",
     "SOLVE_KEYS",
+    "Problem",
     "Source",
     "load_problems",
     "make_problem",
@@ -36,7 +41,7 @@ __all__ = [
 ]
 
 # The keys of synthetic.GENERATORS; to import that for a help text would take a second.
-LAB = (
+GENERATORS = (
     "unit_sphere",
     "equal_scores",
     "signal_noise",
@@ -46,14 +51,15 @@ LAB = (
     "planar_multi",
 )
 FIRST_SEED = 1
+SUFFIXES = (".npz", ".json")
 NAMES = ("tokens", "queries", "labels", "head", "loss", "selection", "rhs", "features")
 
 KEYS = f"""\
 problems:
-  lab/GENERATOR          with one of
-                         {", ".join(LAB[:4])},
-                         {", ".join(LAB[4:])}
-  NAME.npz or NAME.json  arrays (in JSON nested lists) named
+  {", ".join(GENERATORS[:5])},
+  {", ".join(GENERATORS[5:])}
+                         synthetic ones, by name
+  FILE.npz or FILE.json  your own: arrays (in JSON nested lists) named
     tokens   (n, T, d)   the tokens of each sequence
     queries  (n, d)      the query of each sequence
     labels   (n,)        +1 or -1
@@ -66,6 +72,19 @@ SOLVE_KEYS = """\
     rhs  (n,)            optional, 0 where no lead is asked for, 1 elsewhere
   or, for a decoder problem, features (n, d) and labels (n,)
 """
+
+
+def _complete(context: CompletionContext) -> list[str]:
+    """Names of problems, and files that may hold one."""
+    typed = context.incomplete
+    paths = sorted(Path(typed or ".").parent.glob("*") if "/" in typed else Path().glob("*"))
+    files = [f"{path}/" if path.is_dir() else str(path) for path in paths]
+    return [*GENERATORS, *(name for name in files if name.endswith(("/", *SUFFIXES)))]
+
+
+Problem = Annotated[
+    str, Parameter(completer=_complete, help="The name of a problem or a file, see below.")
+]
 
 
 @dataclass(frozen=True)
@@ -107,17 +126,15 @@ def open_source(name: str, seeds: Sequence[int] | None) -> list[Source]:
     Raises:
         ProblemError: If there is no such problem, or it has no seed and one was given.
     """
-    if name.startswith("lab/"):
-        return _generate(name.removeprefix("lab/"), seeds)
+    if name in GENERATORS:
+        return _generate(name, seeds)
     path = Path(name)
-    if path.suffix not in (".npz", ".json"):
-        known = ", ".join(f"lab/{generator}" for generator in LAB)
-        if name in LAB:
-            raise ProblemError(f"{name!r} is no problem: write lab/{name}")
+    if path.suffix not in SUFFIXES:
         if path.exists():
             raise ProblemError(f"{name} is neither an .npz nor a .json file: save it as one")
         raise ProblemError(
-            f"{name!r} is no problem that is known: give a file .npz or .json, or one of {known}"
+            f"there is no problem {name!r} and no such file .npz or .json:"
+            f" {suggest(name, GENERATORS)}"
         )
     if seeds is not None:
         raise ProblemError(f"--seed is given, but the problem in {name} has no seed: leave it out")
@@ -132,15 +149,13 @@ def open_source(name: str, seeds: Sequence[int] | None) -> list[Source]:
 
 
 def _generate(generator: str, seeds: Sequence[int] | None) -> list[Source]:
-    if generator not in LAB:
-        raise ProblemError(f"lab/{generator} is not known: choose one of lab/{', lab/'.join(LAB)}")
     from mirrormargin.attention import synthetic
 
     make = synthetic.GENERATORS[generator]
     parameter = inspect.signature(make).parameters.get("seed")
     if parameter is None:
         if seeds is not None:
-            raise ProblemError(f"--seed is given, but lab/{generator} has no seed: leave it out")
+            raise ProblemError(f"--seed is given, but {generator} has no seed: leave it out")
         return [_unpack(make(), None)]
     if seeds is None:
         seeds = [FIRST_SEED if parameter.default is parameter.empty else parameter.default]

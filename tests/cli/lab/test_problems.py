@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mirrormargin as mm
-from mirrormargin.cli.problems import LAB, NAMES, load_problems, open_source
+from mirrormargin.cli.lab.problems import GENERATORS, NAMES, load_problems, open_source
 from mirrormargin.errors import ProblemError
 
 
@@ -36,7 +36,7 @@ def same(one, other):
 
 
 def test_the_lab_is_all_generators_in_their_order():
-    assert tuple(mm.synthetic.GENERATORS) == LAB
+    assert tuple(mm.synthetic.GENERATORS) == GENERATORS
 
 
 @WRITERS
@@ -50,31 +50,31 @@ def test_a_file_holds_the_problem_to_the_last_bit(tmp_path, content, suffix, wri
 
 
 def test_seeds_choose_the_problems_of_the_lab():
-    found = load_problems("lab/unit_sphere", [3, 5])
+    found = load_problems("unit_sphere", [3, 5])
     assert [seed for seed, _ in found] == [3, 5]
     assert all(same(problem, mm.synthetic.unit_sphere(seed)) for seed, problem in found)
 
 
 @pytest.mark.parametrize(("name", "seed"), [("unit_sphere", 1), ("planar_multi", 0)])
 def test_the_default_seed_is_the_generators_own_or_one(name, seed):
-    [(found, problem)] = load_problems(f"lab/{name}", None)
+    [(found, problem)] = load_problems(name, None)
     assert found == seed
     assert same(problem, mm.synthetic.GENERATORS[name](seed))
 
 
 def test_every_generator_has_a_problem_by_default():
-    for name in LAB:
-        [(_, problem)] = load_problems(f"lab/{name}", None)
+    for name in GENERATORS:
+        [(_, problem)] = load_problems(name, None)
         assert problem.num_tokens >= 2
 
 
 @pytest.mark.parametrize(
     ("name", "seeds", "message"),
     [
-        ("lab/sphere", None, "lab/sphere is not known: choose one of lab/unit_sphere, lab/"),
-        ("lab/joint_toy", [1], "--seed is given, but lab/joint_toy has no seed"),
-        ("unit_sphere", None, "write lab/unit_sphere"),
-        ("imdb/small", None, r"'imdb/small' is no problem that is known: .*lab/unit_sphere"),
+        ("sphere", None, r"no problem 'sphere' .*: did you mean unit_sphere\?"),
+        ("lab/unit_sphere", None, r"no problem 'lab/unit_sphere' .*: did you mean unit_sphere\?"),
+        ("joint_toy", [1], "--seed is given, but joint_toy has no seed"),
+        ("imdb/small", None, r"no problem 'imdb/small' .*: there are unit_sphere, equal_scores, "),
         ("nowhere.npz", None, "nowhere.npz does not exist"),
         ("nowhere.json", None, "nowhere.json does not exist"),
         ("nowhere.npz", [1], "the problem in nowhere.npz has no seed"),
@@ -100,8 +100,8 @@ def test_missing_and_wrong_parts_are_named(tmp_path, content, suffix, write):
     for change, message in (
         ({"head": None}, "lacks head; it holds tokens, queries, labels"),
         ({"features": np.eye(2)}, "holds features, which a problem to train on does not have"),
-        ({"loss": "hinge"}, "loss is 'hinge': give one of"),
-        ({"loss": [1, 2]}, r"loss is .*: give one of"),
+        ({"loss": "hinge"}, "loss is 'hinge': give one of logistic"),
+        ({"loss": [1, 2]}, r"loss is .*: give one of logistic"),
         ({"labels": [1, 2, 1, 1, 1, 1]}, r"labels\[1\] is 2"),
     ):
         merged = content | change

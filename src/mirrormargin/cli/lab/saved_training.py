@@ -1,7 +1,7 @@
-"""A training that can be stopped at any time: it is saved now and then, and on a signal.
+"""A training of the lab that can be stopped at any time: saved now and then, and on a signal.
 
-An interrupt of the library's loop leaves a record that goes on to the same bits. Here the callback
-for progress interrupts it whenever a save is due, or a signal has come.
+An interrupt of the library's loop leaves a record that can be resumed to the same bits. Here the
+callback for progress interrupts it whenever a save is due, or a signal has come.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirrormargin.cli.progress import Progress
-from mirrormargin.cli.signals import Signals
+from mirrormargin.cli.interrupts import NotedSignals
+from mirrormargin.cli.terminal import Progress
 from mirrormargin.errors import TrainingInterrupted
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Callback = Callable[[int, int], None]
 
 def train_safely(
     start: Callable[[Callback], AttentionRecord],
-    go_on: Callable[[AttentionRecord, Callback], AttentionRecord],
+    resume: Callable[[AttentionRecord, Callback], AttentionRecord],
     folder: Path | None,
     quiet: bool,
 ) -> AttentionRecord:
@@ -36,17 +36,17 @@ def train_safely(
 
     Args:
         start: Begins the training.
-        go_on: Goes on from a record.
+        resume: Continues from a record.
         folder: Where to save; None for nowhere.
         quiet: Whether to show no progress.
 
     Raises:
-        TrainingInterrupted: On SIGINT or, with a folder, SIGTERM; the record is then saved.
+        TrainingInterrupted: On SIGINT or SIGTERM; with a folder, the record is then saved.
     """
     with Progress(1.0, "train", quiet) as progress:
         if folder is None:
             return start(lambda done, total: progress.update(_share(done, total)))
-        signals = Signals()
+        signals = NotedSignals()
         watch = _Watch(progress, signals)
         with signals.listen():
             step = start
@@ -60,15 +60,15 @@ def train_safely(
                     if not watch.is_pause or signals.have_come:
                         raise
                     watch.is_pause = False
-                    step = _bind(go_on, record)
+                    step = _bind(resume, record)
             watch.save(record, folder)
             return record
 
 
 def _bind(
-    go_on: Callable[[AttentionRecord, Callback], AttentionRecord], record: AttentionRecord
+    resume: Callable[[AttentionRecord, Callback], AttentionRecord], record: AttentionRecord
 ) -> Callable[[Callback], AttentionRecord]:
-    return lambda callback: go_on(record, callback)
+    return lambda callback: resume(record, callback)
 
 
 def _share(done: int, total: int) -> float:
@@ -78,7 +78,7 @@ def _share(done: int, total: int) -> float:
 class _Watch:
     """The callback: shows progress, and interrupts when it is time to save or to stop."""
 
-    def __init__(self, progress: Progress, signals: Signals) -> None:
+    def __init__(self, progress: Progress, signals: NotedSignals) -> None:
         self.progress, self.signals = progress, signals
         self.is_pause = False
         self._begun = False
@@ -92,7 +92,7 @@ class _Watch:
             self._begun, self._saved = True, done
             self._due = time.monotonic() + SAVE_EVERY
             return
-        # A piece of the work may be less than a step: who stops at each would never arrive.
+        # A piece of the work may be less than a step: stopping at every one would take forever.
         has_moved = self._saved < done < total
         must_end = self.signals.have_come
         self.is_pause = not must_end and has_moved and time.monotonic() >= self._due

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirrormargin.cli.tables import format_number, print_table
+from mirrormargin.cli.terminal import format_number, print_table, say
 
 if TYPE_CHECKING:
     from mirrormargin.data import DataSet
     from mirrormargin.training.config import TrainingConfig
 
-__all__ = ["describe_epoch", "describe_settings", "print_summary"]
+__all__ = ["describe_epoch", "describe_settings", "print_settings", "print_summary"]
 
 FEW_STEPS = 30
 GROUPS = {
@@ -21,6 +22,20 @@ GROUPS = {
     "all": "keys, queries and values",
     "blocks": "all matrices of the blocks",
 }
+
+
+def print_settings(config: TrainingConfig) -> None:
+    """Every setting by the name that ``--set`` takes."""
+    say(config.name)
+    rows: dict[str, Any] = {}
+    for key, value in config.as_dict().items():
+        if isinstance(value, dict):
+            rows |= {f"{key}.{name}": one for name, one in value.items() if name != "kind"}
+        elif key != "name":
+            rows[key] = value
+    width = max(map(len, rows))
+    for key, value in rows.items():
+        say(f"  {key:<{width}}  {json.dumps(value)}")
 
 
 def describe_settings(config: TrainingConfig, data: DataSet, folder: Path) -> str:
@@ -82,16 +97,16 @@ def print_summary(summary: dict[str, Any]) -> None:
     if "best" in summary.get("test", {}):
         size = summary["config"]["protocol_size"]
         where = "test data" if size is None else f"the first {size:,} test examples"
-        print(
+        say(
             f"best epoch chosen on {where}, as the paper does: {summary['test']['best']:.2f}%, not"
             " to be compared with the others"
         )
-    print()
+    say()
     _print_weights(summary["weights"])
-    print()
+    say()
     _print_frontier(summary, parts)
     if "selection" in summary:
-        print()
+        say()
         _print_selection(summary["selection"])
 
 
@@ -111,7 +126,7 @@ def _print_weights(weights: dict[str, Any]) -> None:
     above = f"above {weights['blocks']['threshold']:g}"
     print_table(["l1/l2", above, "zeros", "entries", "weights"], rows)
     if weights["underflowed"]:
-        print(f"{weights['underflowed']:,} weights are zero only because float32 ends there")
+        say(f"{weights['underflowed']:,} weights are zero only because float32 ends there")
 
 
 def _print_frontier(summary: dict[str, Any], parts: list[str]) -> None:
@@ -131,9 +146,9 @@ def _print_selection(selection: dict[str, Any]) -> None:
     """Attention of [CLS] on the word that decides, scaled from 0 to 1; see token_selection."""
     count, untrained = len(selection["scaled"]), selection["untrained"]
     top, right = sum(selection["is_top_word"]), sum(selection["is_right"])
-    print(f"token selection {selection['score']:.3f} (untrained {_mean(untrained):.3f})")
-    print(f"{top} of {count} short reviews: the word that decides is attended to most")
-    print(f"{right} of {count} short reviews: classified rightly")
+    say(f"token selection {selection['score']:.3f} (untrained {_mean(untrained):.3f})")
+    say(f"{top} of {count} short reviews: the word that decides is attended to most")
+    say(f"{right} of {count} short reviews: classified rightly")
 
 
 def _mean(values: list[float]) -> float:

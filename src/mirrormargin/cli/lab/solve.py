@@ -1,4 +1,4 @@
-r"""``mirrormargin solve``: the max-margin W of a problem, with its certificate.
+r"""``mirrormargin lab solve``: the max-margin W of a problem, with its certificate.
 
 A problem in a file has ``selection``, integers (n,) or booleans (n, T), or ``labels`` and ``head``,
 which select the optimal tokens as they do in the lab; or ``features`` and ``labels``, a decoder
@@ -7,117 +7,127 @@ problem.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from mirrormargin.cli.destination import check_writable
-from mirrormargin.cli.options import (
-    add_exponents,
-    add_output,
-    add_problem,
-    add_report,
-    add_seed,
-    add_threads,
-    describe,
-    read_number,
-)
-from mirrormargin.cli.problems import (
+from cyclopts import App, Parameter
+
+from mirrormargin.cli.lab.problems import (
     KEYS,
     SOLVE_KEYS,
+    Problem,
     make_problem,
     open_source,
     refuse,
     require,
 )
-from mirrormargin.cli.progress import Progress
-from mirrormargin.cli.tables import print_json
+from mirrormargin.cli.options import (
+    Exponents,
+    FileOut,
+    Json,
+    Number,
+    Overwrite,
+    Quiet,
+    Seeds,
+    Threads,
+    check_writable,
+    show_examples,
+)
+from mirrormargin.cli.terminal import Progress, print_json, say
 from mirrormargin.errors import ProblemError, RunError
 
 if TYPE_CHECKING:
     from mirrormargin.svm import MaxMarginSolution
 
-__all__ = ["add_parser", "run"]
+__all__ = ["app", "solve"]
 
 NOT_SOLVED = 1
-
-EXAMPLES = (
-    ("solve problem.npz --p 1.5 2 3", "the max-margin W of a problem in a file, three norms"),
-    ("solve lab/unit_sphere --seed 1-10 --json", "of the optimal tokens of ten random problems"),
-    ("solve problem.json --nuclear --out solution.json", "least nuclear norm, kept in a file"),
+OUT = (
+    "--out writes W (v of a decoder), duals, support, margin, gap and p. In an .npz file with"
+    " several solutions each name gets a suffix, such as W_1.5 for an exponent and W_seed2 or"
+    " W_1.5_seed2 with seeds; a .json file holds a list of solutions, each with its certificate."
 )
-OUT = """\
---out writes W (v of a decoder), duals, support, margin, gap and p. In an .npz file with several
-solutions each name gets a suffix, such as W_1.5 for an exponent and W_seed2 or W_1.5_seed2 with
-seeds; a .json file holds a list of solutions, each with its certificate.
-"""
+
+app = App(
+    name="solve",
+    **show_examples(
+        (
+            ("lab solve problem.npz --p 1.5 2 3", "the max-margin W for three norms"),
+            ("lab solve unit_sphere --seed 1-10 --json", "the optimal tokens of ten problems"),
+            ("lab solve problem.json --nuclear --out solution.json", "least nuclear norm, kept"),
+        ),
+        "not separable or not certified",
+        f"{KEYS}{SOLVE_KEYS}\n{OUT}",
+    ),
+)
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "solve",
-        help="find the max-margin W of a problem and print its certificate",
-        description="Find the W of least lp norm that gives every selected token a lead of one.",
-        **describe(EXAMPLES, "not separable or not certified", f"{KEYS}{SOLVE_KEYS}\n{OUT}"),
-    )
-    add_problem(parser)
-    group = parser.add_argument_group("problem")
-    add_exponents(group)
-    add_seed(group)
-    group.add_argument(
-        "--C", type=read_number, metavar="PRICE", help="soft margin (default: a hard one)"
-    )
-    group.add_argument(
-        "--nuclear", action="store_true", help="least nuclear norm instead of an lp norm"
-    )
-    group = parser.add_argument_group("solver")
-    group.add_argument(
-        "--tol",
-        type=read_number,
-        metavar="GAP",
-        help="largest gap (default: 1e-8; 1e-6 if --nuclear)",
-    )
-    add_threads(group)
-    group = parser.add_argument_group("output")
-    add_output(group, "write the solutions to this .npz or .json file", "FILE", "a file")
-    add_report(group)
-    parser.set_defaults(run=run)
+@app.default
+def solve(
+    problem: Problem,
+    /,
+    *,
+    p: Exponents | None = None,
+    seed: Seeds | None = None,
+    C: Annotated[
+        Number | None,
+        Parameter(
+            name="--C",
+            metavar="PRICE",
+            help="Price of a violated constraint: a soft margin instead of a hard one.",
+        ),
+    ] = None,
+    nuclear: Annotated[
+        bool, Parameter(help="Find the least nuclear norm instead of an lp norm.")
+    ] = False,
+    tol: Annotated[
+        Number | None, Parameter(help="Largest gap.", show_default="1e-8; 1e-6 with --nuclear")
+    ] = None,
+    threads: Threads | None = None,
+    out: Annotated[
+        FileOut | None, Parameter(help="Write the solutions to this .npz or .json file.")
+    ] = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Find the max-margin W of a problem, with a certificate.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Solve for each problem and exponent, write the solutions if asked, print certificates."""
-    if arguments.nuclear and (arguments.C is not None or arguments.p != [2.0]):
+    It is the W of least lp norm that gives every selected token a lead of one.
+    """
+    if nuclear and (C is not None or p is not None):
         raise ProblemError("--nuclear has neither --p nor --C: leave them out")
-    if arguments.out is not None:
-        _check_out(arguments.out, arguments.problem, arguments.overwrite)
-    sources = open_source(arguments.problem, arguments.seed)
+    if out is not None:
+        _check_out(out, problem, overwrite)
+    sources = open_source(problem, seed)
     import mirrormargin.svm  # noqa: F401 (here, so that no solve is charged with it)
 
+    options = {"C": C, "tol": tol, "threads": threads}
+    exponents = p or (2.0,)
     solved = []
-    total = len(sources) * len(arguments.p)
-    with Progress(total, "solve", arguments.quiet) as progress:
+    with Progress(len(sources) * len(exponents), "solve", quiet) as progress:
         for source in sources:
-            for p in arguments.p:
-                progress.update(len(solved), f"p = {p:g}")
+            for exponent in exponents:
+                progress.update(len(solved), f"p = {exponent:g}")
                 start = time.perf_counter()
-                solution = _solve(source.arrays, p, arguments)
+                solution = _solve(source.arrays, None if nuclear else exponent, **options)
                 row = _measure(solution, time.perf_counter() - start)
                 if source.seed is not None:
                     row = {"seed": source.seed, **row}
                 solved.append((solution, row))
     # Before anything is printed: whoever reads may stop reading.
-    if arguments.out is not None:
-        _write(arguments.out, arguments.problem, solved)
+    if out is not None:
+        _write(out, problem, solved)
     rows = [row for _, row in solved]
-    if arguments.json:
-        print_json({"problem": arguments.problem, "solutions": rows})
+    if json:
+        print_json({"problem": problem, "solutions": rows})
     else:
         for solution, row in solved:
-            _print(solution, row, arguments.quiet)
-        if arguments.out is not None and not arguments.quiet:
-            print(f"wrote {arguments.out}")
+            _print(solution, row, quiet)
+        if out is not None and not quiet:
+            say(f"wrote {out}")
     return 0 if all(row["status"] == "optimal" for row in rows) else NOT_SOLVED
 
 
@@ -133,19 +143,20 @@ def _check_out(out: Path, problem: str, overwrite: bool) -> None:
         raise RunError(f"{out} is the problem itself: choose another name")
 
 
-def _solve(arrays: Any, p: float, arguments: argparse.Namespace) -> Any:
+def _solve(
+    arrays: Any, p: float | None, *, C: float | None, tol: float | None, threads: int | None
+) -> Any:
+    """Solve what the arrays say, for an exponent, or None for the nuclear norm."""
     from mirrormargin import svm
 
-    tol = arguments.tol if arguments.tol is not None else (1e-6 if arguments.nuclear else 1e-8)
-    options = {"tol": tol, "threads": arguments.threads, "raise_on_failure": False}
+    gap = tol if tol is not None else (1e-6 if p is None else 1e-8)
+    options = {"tol": gap, "threads": threads, "raise_on_failure": False}
     if "features" in arrays:
-        if arguments.nuclear:
+        if p is None:
             raise ProblemError("--nuclear needs tokens and queries, but the file holds features")
         require(arrays, "features", "labels")
         refuse(arrays, "a decoder problem", "tokens", "queries", "selection", "rhs", "head")
-        return svm.solve_decoder_svm(
-            arrays["features"], arrays["labels"], p, C=arguments.C, **options
-        )
+        return svm.solve_decoder_svm(arrays["features"], arrays["labels"], p, C=C, **options)
     require(arrays, "tokens", "queries")
     tokens, queries = arrays["tokens"], arrays["queries"]
     if "selection" in arrays:
@@ -153,11 +164,11 @@ def _solve(arrays: Any, p: float, arguments: argparse.Namespace) -> Any:
     else:
         require(arrays, "labels", "head", missing="selection, or labels and head")
         selection = make_problem(arrays).optimal_tokens
-    if arguments.nuclear:
+    if p is None:
         refuse(arrays, "--nuclear", "rhs")
         return svm.solve_nuclear_svm(tokens, queries, selection, **options)
     # Not worth it for a few solves: loading the compiled solver takes longer than they do.
-    options |= {"rhs": arrays.get("rhs"), "C": arguments.C, "compiled": False}
+    options |= {"rhs": arrays.get("rhs"), "C": C, "compiled": False}
     return svm.solve_attention_svm(tokens, queries, selection, p, **options)
 
 
@@ -191,27 +202,27 @@ def _print(solution: MaxMarginSolution, row: dict[str, Any], quiet: bool) -> Non
     p = row["p"] if row["p"] == "nuclear" else f"p = {row['p']:g}"
     seed = f"seed {row['seed']}, " if "seed" in row else ""
     method = f"{row['method']}, {row['iterations']} steps, {row['seconds']} s"
-    print(f"{seed}{p}: {row['status']} ({method})")
+    say(f"{seed}{p}: {row['status']} ({method})")
     if quiet:
         return
     certificate = solution.certificate
     if certificate is not None:
         if certificate.identical is not None:
             i, a, t = certificate.identical
-            print(f"  sequence {i}: the selected token {a} equals token {t}")
+            say(f"  sequence {i}: the selected token {a} equals token {t}")
         count = int((certificate.duals != 0).sum())
-        print(
+        say(
             "  no W gives every selected token a lead: a combination of"
             f" {count} constraints cancels, up to {certificate.bound:.1e} of the largest"
         )
-        print("  --C PRICE allows violations")
+        say("  --C PRICE allows violations")
         return
-    print(f"  norm            {row['norm']:.10g}")
-    print(f"  margin          {solution.margin:.10g}")
-    print(f"  support         {row['support']} of {row['constraints']} constraints")
-    print(f"  gap             {solution.gap:.1e}  (asked for {solution.tol:.0e})")
+    say(f"  norm            {row['norm']:.10g}")
+    say(f"  margin          {solution.margin:.10g}")
+    say(f"  support         {row['support']} of {row['constraints']} constraints")
+    say(f"  gap             {solution.gap:.1e}  (asked for {solution.tol:.0e})")
     for name, value in row["residuals"].items():
-        print(f"  {name:<15} {'-' if value is None else f'{value:.1e}'}")
+        say(f"  {name:<15} {'-' if value is None else f'{value:.1e}'}")
 
 
 def _write(out: Path, problem: str, solved: list[tuple[Any, dict[str, Any]]]) -> None:

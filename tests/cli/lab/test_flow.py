@@ -1,4 +1,4 @@
-"""``mirrormargin flow``: flows as the library follows them, kept and judged."""
+"""``mirrormargin lab flow``: flows as the library follows them, kept and judged."""
 
 import json
 
@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import mirrormargin as mm
-from mirrormargin.cli import flow, main
+from mirrormargin.cli import main
+from mirrormargin.cli.lab import flow
 from mirrormargin.dynamics.flow import FlowRecord
 
 
 def report(capsys, *argv):
-    code = main(["flow", "lab/unit_sphere", "--json", *argv])
+    code = main(["lab", "flow", "unit_sphere", "--json", *argv])
     return code, json.loads(capsys.readouterr().out)["flows"]
 
 
@@ -42,7 +43,7 @@ def test_the_bound_is_checked_from_a_hundred_decades_on(capsys):
 def test_a_broken_bound_is_exit_code_1(capsys, monkeypatch):
     fast = mm.dynamics.rates.laws.Rate("log", 9.0)  # faster than any flow
     monkeypatch.setattr(mm, "claimed_rate", lambda p: ("too fast", fast))
-    assert main(["flow", "lab/unit_sphere", "--quiet"]) == 1
+    assert main(["lab", "flow", "unit_sphere", "--quiet"]) == 1
     assert "broken" in capsys.readouterr().out
 
 
@@ -55,13 +56,13 @@ def test_a_problem_that_nothing_separates_is_exit_code_1(tmp_path, capsys):
     path = tmp_path / "problem.json"
     twins = {"tokens": [[[1, 0], [1, 0], [0, 1]]], "queries": [[1, 0]]}
     path.write_text(json.dumps(twins | {"labels": [1], "head": [1, 0]}))
-    assert main(["flow", str(path), "--decades", "5", "--quiet"]) == 1
+    assert main(["lab", "flow", str(path), "--decades", "5", "--quiet"]) == 1
     assert "no W separates" in capsys.readouterr().out
 
 
 def test_one_flow_is_one_run_and_several_have_a_folder_each(tmp_path, capsys):
     one, several = tmp_path / "one", tmp_path / "several"
-    argv = ["flow", "lab/unit_sphere", "--decades", "5", "--record", "2"]
+    argv = ["lab", "flow", "unit_sphere", "--decades", "5", "--record", "2"]
     assert main([*argv, "--out", str(one)]) == 0
     assert f"wrote {one}" in capsys.readouterr().out
     assert main([*argv, "--p", "1.75", "2", "--seed", "1-2", "--out", str(several)]) == 0
@@ -70,11 +71,11 @@ def test_one_flow_is_one_run_and_several_have_a_folder_each(tmp_path, capsys):
     single, same = FlowRecord.load(one), FlowRecord.load(several / "seed-1-p-2")
     np.testing.assert_array_equal(single.path, same.path)
     about = json.loads((several / "seed-2-p-2" / "run.json").read_text())["about"]
-    assert about == {"problem": "lab/unit_sphere", "seed": 2}
+    assert about == {"problem": "unit_sphere", "seed": 2}
 
 
 def test_overwriting_replaces_all_flows_that_were_there(tmp_path):
-    argv = ["flow", "lab/unit_sphere", "--decades", "3", "--record", "1", "--out", str(tmp_path)]
+    argv = ["lab", "flow", "unit_sphere", "--decades", "3", "--record", "1", "--out", str(tmp_path)]
     assert main([*argv, "--p", "2", "3"]) == 0
     assert main([*argv, "--p", "2"]) == 2
     assert main([*argv, "--p", "3", "--overwrite"]) == 0
@@ -84,7 +85,7 @@ def test_overwriting_replaces_all_flows_that_were_there(tmp_path):
 
 def test_table_has_one_aligned_line_for_each_flow(capsys):
     argv = ["--decades", "5", "--p", "1.75", "2", "--seed", "1", "10", "--quiet"]
-    assert main(["flow", "lab/unit_sphere", *argv]) == 0
+    assert main(["lab", "flow", "unit_sphere", *argv]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [
         ["1", "1.75"],
@@ -100,7 +101,7 @@ def test_table_has_one_aligned_line_for_each_flow(capsys):
     ("argv", "message"),
     [
         (["--decades", "0"], "decades is 0.0: give a number above 0"),
-        (["--decades", "nan"], "argument --decades: the value is 'nan'"),
+        (["--decades", "nan"], "--decades: the value is 'nan'"),
         (["--lr", "-1"], "lr is -1.0"),
         (["--tol", "1"], "tol is 1.0"),
         (["--record", "0"], "record is 0.0"),
@@ -108,7 +109,7 @@ def test_table_has_one_aligned_line_for_each_flow(capsys):
     ],
 )
 def test_a_wrong_input_is_one_line_and_exit_2(argv, message, capsys):
-    assert main(["flow", "lab/unit_sphere", *argv]) == 2
+    assert main(["lab", "flow", "unit_sphere", *argv]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from mirrormargin.cli.destination import Destination, check_writable, name_run
+from mirrormargin.cli.lab.destination import Destination, name_run
+from mirrormargin.cli.options import check_writable
 from mirrormargin.errors import RunError
 
 

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from mirrormargin.cli.options import check_writable
 from mirrormargin.errors import RunError
 
-__all__ = ["Destination", "check_writable", "name_run"]
+__all__ = ["NOTES", "Destination", "name_run"]
 
 DOCUMENT = "run.json"
+NOTES = (
+    "--out makes FOLDER a run if there is one result, and holds a folder such as seed-1-p-1.75 for"
+    " each one if there are several."
+)
 NAME = re.compile(r"(seed-\d+-)?p-[\d.e+]+")  # what name_run makes
 
 
@@ -96,20 +100,3 @@ def name_run(p: float, seed: int | None) -> str:
     """Such as ``seed-1-p-1.75``."""
     exponent = f"p-{p!r}".removesuffix(".0")
     return exponent if seed is None else f"seed-{seed}-{exponent}"
-
-
-def check_writable(path: Path) -> None:
-    """Try to write beside the file, or where its folder would have to be made.
-
-    Raises:
-        RunError: If that is not possible.
-    """
-    if path.is_dir():
-        raise RunError(f"{path} cannot be written: it is a folder")
-    folder = path.parent
-    try:
-        folder = next(parent for parent in path.absolute().parents if parent.exists())
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror} ({folder})") from error
