@@ -351,7 +351,7 @@ PROBLEM, SELECTION = planted(0, (3, 4, 5))
         ((PROBLEM, np.zeros((1, 1, 1, 1, 3), int)), "does not broadcast"),
         ((PROBLEM, np.zeros((0, 3), int)), "is empty"),
         ((PROBLEM, [0, 1, 4]), r"selections\[0, 0, 0, 2\] is 4: give an integer from 0 to 3"),
-        ((PROBLEM, [0, -1, 0]), "between 0 and 3"),
+        ((PROBLEM, [0, -1, 0]), "from 0 to 3"),
         ((PROBLEM, [0, 0.5, 0]), r"selections\[0, 0, 0, 1\] is 0.5: give an integer"),
         ((PROBLEM, [True, False, True]), "selections holds booleans: give integers"),
         ((PROBLEM, SELECTION, 1.0), "p is 1.0"),
