@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mirrormargin.data import Split, load_data
+from mirrormargin.data import Split, load_data, order_epoch
 from mirrormargin.errors import DivergedError, RunError, TrainingError
 from mirrormargin.runs import hold_lock
-from mirrormargin.training.batches import order_epoch
 from mirrormargin.training.building import build_model, load_model
 from mirrormargin.training.config import (
     DataConfig,

@@ -145,7 +145,7 @@ def run_claims(
     What is returned has the rows of these claims alone, whatever else the folder knows.
     """
     from mirrormargin import claims as library
-    from mirrormargin.geometry.sharing import count_cores
+    from mirrormargin.geometry.threads import count_cores
 
     chosen = library.find_claims(names)
     check_writable(out / "claims.json")
@@ -199,7 +199,6 @@ def judge(document: dict[str, Any]) -> int:
 
 def _print_list(as_json: bool) -> None:
     from mirrormargin.claims import CLAIMS, PAPERS
-    from mirrormargin.claims.experiments import EXPERIMENTS
 
     if as_json:
         keys = ("id", "title", "statement", "source", "provenance", "published", "experiment")
@@ -211,8 +210,8 @@ def _print_list(as_json: bool) -> None:
         lines = {}
         for claim in CLAIMS:
             if claim.paper == paper:
-                needs = EXPERIMENTS[claim.experiment].needs
-                lines[claim.id] = f"{claim.title}{f' [needs {needs}]' * bool(needs)}"
+                needs = f" [needs {claim.needs}]" * bool(claim.needs)
+                lines[claim.id] = f"{claim.title}{needs}"
         print_pairs(lines)
         say()
     say("mirrormargin reproduce NAME runs one, reproduce A a paper's, reproduce all everything.")

@@ -110,12 +110,12 @@ class LpPotential(Potential):
         return lp_norm(gradient, self.dual_exponent)
 
 
-def check_scale(scale: Any) -> float | str | None:
+def check_scale(scale: Any, *, error: type[Exception] = GeometryError) -> float | str | None:
     """Return a scale as None, "rms" or a positive float."""
     if scale is None or (isinstance(scale, str) and scale == "rms"):
         return scale
     hint = '"rms" for that of the initial weights, None for none'
-    return check_number("scale", scale, above=0.0, hint=hint, error=GeometryError)
+    return check_number("scale", scale, above=0.0, hint=hint, error=error)
 
 
 def signed_power(x: Tensor, r: float) -> Tensor:

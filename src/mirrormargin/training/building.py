@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -17,9 +19,15 @@ from mirrormargin.training.folder import TrainingFolder
 __all__ = ["build_model", "load_model", "load_training_data"]
 
 
-def load_training_data(config: TrainingConfig, **options: object) -> DataSet:
-    """The data of a configuration; options such as ``data_dir`` go to ``load_data``."""
-    return load_data(**asdict(config.data), **options)  # pyright: ignore[reportArgumentType]
+def load_training_data(
+    config: TrainingConfig,
+    *,
+    data_dir: str | Path | None = None,
+    download: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+) -> DataSet:
+    """The data of a configuration; the options are those of :func:`mirrormargin.data.load_data`."""
+    return load_data(**asdict(config.data), data_dir=data_dir, download=download, progress=progress)
 
 
 def load_model(

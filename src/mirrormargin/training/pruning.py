@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from mirrormargin.data import Split
 from mirrormargin.errors import TrainingError
+from mirrormargin.training.evaluation import evaluate
 from mirrormargin.training.sparsity import select_matrices
 
-__all__ = ["find_needed", "prune", "pruning_curve"]
+__all__ = ["Ranking", "find_needed", "prune", "pruning_curve", "rank_magnitudes"]
 
 RANKINGS = ("global", "matrix")
 
@@ -65,7 +68,7 @@ def prune(
 
 def pruning_curve(
     model: nn.Module,
-    evaluate: Callable[[nn.Module], float],
+    measure: Split | Callable[[nn.Module], float],
     shares: Sequence[float],
     matrices: str = "blocks",
     ranking: str = "global",
@@ -73,8 +76,9 @@ def pruning_curve(
     """What a model can still do when a share of its weights is gone, for each share.
 
     Args:
-        model: Has its weights back afterwards, bit for bit, also if ``evaluate`` raises.
-        evaluate: From the pruned model to its accuracy, or any other number.
+        model: Has its weights back afterwards, bit for bit, also if ``measure`` raises.
+        measure: A split, such as ``data.test``, for the accuracy in % on it; or a function from
+            the pruned model to any number.
         shares: In any order; each prunes the model as it was given.
         matrices: As in :func:`prune`.
         ranking: As in :func:`prune`.
@@ -93,11 +97,33 @@ def pruning_curve(
     try:
         for share in shares:
             prune(model, share, matrices, ranking)
-            numbers.append(float(evaluate(model)))
+            if isinstance(measure, Split):
+                numbers.append(evaluate(model, measure).accuracy)
+            else:
+                numbers.append(float(measure(model)))
             _restore(chosen, originals)
     finally:
         _restore(chosen, originals)
     return numbers
+
+
+class Ranking(NamedTuple):
+    """All magnitudes of some weights in one vector, and the largest of the smallest ones."""
+
+    magnitudes: Tensor
+    num_smallest: int
+    threshold: float
+
+
+def rank_magnitudes(weights: Sequence[Tensor], share: float) -> Ranking:
+    """Find the magnitude up to which round(share N) of all N entries lie; -1 where that is none."""
+    wide = torch.float64 if any(w.dtype is torch.float64 for w in weights) else torch.float32
+    devices = {weight.device for weight in weights}
+    device = devices.pop() if len(devices) == 1 else torch.device("cpu")
+    magnitudes = torch.cat([weight.detach().flatten().to(device, wide).abs() for weight in weights])
+    count = round(share * len(magnitudes))
+    threshold = float(magnitudes.kthvalue(count).values) if count else -1.0
+    return Ranking(magnitudes, count, threshold)
 
 
 def find_needed(shares: Sequence[float], accuracies: Sequence[float], unpruned: float) -> float:
@@ -135,18 +161,12 @@ def _check_ranking(ranking: str) -> None:
         raise TrainingError(f"ranking must be {allowed}, got {ranking!r}")
 
 
-def _find_smallest(weights: list[Tensor], share: float) -> list[Tensor]:
+def _find_smallest(weights: Sequence[Tensor], share: float) -> list[Tensor]:
     """For each weight a mask; together they hold exactly round(share N) entries."""
-    wide = torch.float64 if any(w.dtype is torch.float64 for w in weights) else torch.float32
-    magnitude = torch.cat([weight.flatten().to("cpu", wide).abs() for weight in weights])
-    count = round(share * magnitude.numel())
-    if count == 0:
-        mask = torch.zeros(magnitude.shape, dtype=torch.bool)
-    else:
-        last = magnitude.kthvalue(count).values
-        mask = magnitude < last
-        ties = (magnitude == last).nonzero().flatten()
-        mask[ties[: count - int(mask.sum())]] = True
+    ranked = rank_magnitudes(weights, share)
+    mask = ranked.magnitudes < ranked.threshold
+    ties = (ranked.magnitudes == ranked.threshold).nonzero().flatten()
+    mask[ties[: ranked.num_smallest - int(mask.sum())]] = True
     sizes = [weight.numel() for weight in weights]
     return [
         part.view(weight.shape) for part, weight in zip(mask.split(sizes), weights, strict=True)
