@@ -89,10 +89,10 @@ def test_evaluation_is_of_the_file_and_sizes_are_said(run, tmp_path, capsys):
     entries, zeros = report["entries"], report["zeros"]
     assert lines[0].startswith(f"{zeros:,} of {entries:,} entries of 12 matrices are zero (99.0")
     assert lines[3].split() == [
+        "after",
         f"{report['bytes']['dense']:,}",
         f"{report['bytes']['sparse']:,}",
         f"{report['accuracy']['after']:.2f}%",
-        "after",
     ]
     assert lines[4] == f"wrote {out}, {out.stat().st_size:,} bytes"
 

@@ -74,7 +74,7 @@ def test_an_interrupted_training_says_how_to_go_on_and_why_there_is_no_divergenc
         assert row[2] == "needs the tokens selected in the end"
         assert row[6] == (
             f"interrupted at step {row[1]} of {total}; mirrormargin train --resume '{folder}'"
-            " goes on"
+            " resumes it"
         )
         assert 0 < int(row[1]) < total
 

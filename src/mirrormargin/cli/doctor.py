@@ -15,7 +15,7 @@ from cyclopts import App
 
 from mirrormargin.cli import interrupts
 from mirrormargin.cli.options import Json
-from mirrormargin.cli.terminal import print_json, say
+from mirrormargin.cli.terminal import print_json, print_pairs, say
 from mirrormargin.environment import list_versions
 
 __all__ = ["app", "doctor"]
@@ -85,7 +85,7 @@ def _count_torch_threads() -> int:
 
 
 def _name_threading_layer() -> str:
-    from mirrormargin.geometry.compiled import threading_layer
+    from mirrormargin.geometry.chunks import threading_layer
 
     return threading_layer()
 
@@ -190,9 +190,11 @@ def _print_report(report: dict[str, Any]) -> None:
     lines = report["versions"] | {name.replace("_", " "): value for name, value in machine.items()}
     lines |= {"cpu features": features, "kernel cache": cache}
     lines |= {"extras found": ", ".join(found) or "none", "not found": ", ".join(missing) or "none"}
-    for name, value in lines.items():
-        say(f"{name:<15} {value}")
+    print_pairs(lines, indent=0)
     say()
-    for name, check in report["self_test"].items():
-        verdict = "ok" if check["ok"] else f"FAILED  {check['message']}"
-        say(f"{name:<32} {verdict}  ({check['seconds']:.2f} s)")
+    verdicts = {
+        name: ("ok" if check["ok"] else f"FAILED: {check['message']}")
+        + f" ({check['seconds']:.2f} s)"
+        for name, check in report["self_test"].items()
+    }
+    print_pairs(verdicts, indent=0)

@@ -171,10 +171,9 @@ def _print(report: dict[str, Any], quiet: bool) -> None:
     accuracy = report.get("accuracy", {})
     rows = []
     for name, sizes in (("before", report["bytes_before"]), ("after", report["bytes"])):
-        cells = [f"{sizes['dense']:,}", f"{sizes['sparse']:,}"]
-        cells += [f"{accuracy[name]:.2f}%"] if accuracy else []
-        rows.append([*cells, name])
-    names = ["dense bytes", "sparse bytes", *["validation"] * bool(accuracy)]
-    print_table([*names, f"pruning {report['weights']} weights"], rows)
+        cells = [name, f"{sizes['dense']:,}", f"{sizes['sparse']:,}"]
+        rows.append([*cells, *([f"{accuracy[name]:.2f}%"] if accuracy else [])])
+    header = [f"{report['weights']} weights", "dense bytes", "sparse bytes"]
+    print_table([*header, *["validation"] * bool(accuracy)], rows, text_column=0)
     if not quiet:
         say(f"wrote {report['file']}, {report['bytes_written']:,} bytes")

@@ -17,7 +17,7 @@ from mirrormargin.cli.options import (
     check_writable,
     show_examples,
 )
-from mirrormargin.cli.terminal import Progress, print_json, say, warn
+from mirrormargin.cli.terminal import Progress, print_json, print_pairs, say, warn
 from mirrormargin.cli.verdicts import print_verdicts
 from mirrormargin.errors import ClaimError
 
@@ -205,12 +205,13 @@ def _print_list(as_json: bool) -> None:
         rows = [{key: str(getattr(claim, key)) for key in keys} for claim in CLAIMS]
         print_json({"papers": PAPERS, "claims": rows})
         return
-    width = max(len(claim.id) for claim in CLAIMS)
     for paper, title in PAPERS.items():
         say(f"{paper}  {title}")
+        lines = {}
         for claim in CLAIMS:
             if claim.paper == paper:
                 needs = f" [needs {claim.needs}]" * bool(claim.needs)
-                say(f"  {claim.id:<{width}}  {claim.title}{needs}")
+                lines[claim.id] = f"{claim.title}{needs}"
+        print_pairs(lines)
         say()
     say("mirrormargin reproduce NAME runs one, reproduce A a paper's, reproduce all everything.")

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirrormargin.cli.terminal import format_number, print_table, say
+from mirrormargin.cli.terminal import format_number, print_pairs, print_table, say
 
 if TYPE_CHECKING:
     from mirrormargin.data import DataSet
     from mirrormargin.training.config import TrainingConfig
 
-__all__ = ["describe_epoch", "describe_settings", "print_settings", "print_summary"]
+__all__ = ["describe_epoch", "print_settings", "print_summary", "print_training"]
 
 FEW_STEPS = 30
 GROUPS = {
@@ -33,13 +33,11 @@ def print_settings(config: TrainingConfig) -> None:
             rows |= {f"{key}.{name}": one for name, one in value.items() if name != "kind"}
         elif key != "name":
             rows[key] = value
-    width = max(map(len, rows))
-    for key, value in rows.items():
-        say(f"  {key:<{width}}  {json.dumps(value)}")
+    print_pairs({key: json.dumps(value) for key, value in rows.items()})
 
 
-def describe_settings(config: TrainingConfig, data: DataSet, folder: Path) -> str:
-    """Some lines, without what is as always."""
+def print_training(config: TrainingConfig, data: DataSet, folder: Path) -> None:
+    """What is trained, on a few lines, without what is as always."""
     model = _list_options(vars(config.model))
     batch = min(config.batch_size, len(data.train))
     steps = len(data.train) // batch
@@ -49,8 +47,8 @@ def describe_settings(config: TrainingConfig, data: DataSet, folder: Path) -> st
         f" choose by, {len(data.test):,} to test, {len(data.classes)} classes",
         "model": f"{type(config.model).__name__} {model}",
         "optimizer": f"{config.optimizer.name} {_list_options(optimizer)}",
-        "training": f"epochs {config.epochs} of {steps:,} steps, batches of {batch},"
-        f" {config.schedule} rate, warmup {config.warmup:g}",
+        "training": f"{config.epochs} epochs of {steps:,} steps, batches of {batch},"
+        f" {config.schedule} learning rate, warmup {config.warmup:g}",
         "seeds": _list_options(vars(config.seeds), keep_all=True),
         "folder": str(folder),
     }
@@ -59,7 +57,8 @@ def describe_settings(config: TrainingConfig, data: DataSet, folder: Path) -> st
         rows["sparsifier"] = f"{type(config.sparsifier).__name__} {options}"
     if config.epochs * steps < FEW_STEPS:
         rows["warning"] = f"only {config.epochs * steps} steps in all: try a smaller --batch-size"
-    return "\n".join([config.name, *(f"  {key:<10} {value}" for key, value in rows.items())])
+    say(config.name)
+    print_pairs(rows)
 
 
 def _list_options(options: dict[str, Any], keep_all: bool = False) -> str:
@@ -90,10 +89,9 @@ def print_summary(summary: dict[str, Any]) -> None:
     rows = []
     for name in parts:
         accuracy = summary[name]
-        cells = [f"{accuracy['last']:.2f}%", f"{accuracy['selected']:.2f}%"]
-        rows.append([*cells, name])
+        rows.append([name, f"{accuracy['last']:.2f}%", f"{accuracy['selected']:.2f}%"])
     best = f"epoch {summary['selected_epoch']}, best on validation"
-    print_table(["last epoch", best, "accuracy"], rows)
+    print_table(["accuracy", "last epoch", best], rows, text_column=0)
     if "best" in summary.get("test", {}):
         size = summary["config"]["protocol_size"]
         where = "test data" if size is None else f"the first {size:,} test examples"
@@ -116,15 +114,15 @@ def _print_weights(weights: dict[str, Any]) -> None:
         row = weights[key]
         rows.append(
             [
+                name,
+                f"{row['entries']:,}",
                 format_number(row["l1_l2"], ".3f"),
                 f"{row['above'] / row['entries']:.1%}",
                 f"{row['zeros'] / row['entries']:.1%}",
-                f"{row['entries']:,}",
-                name,
             ]
         )
     above = f"above {weights['blocks']['threshold']:g}"
-    print_table(["l1/l2", above, "zeros", "entries", "weights"], rows)
+    print_table(["weights", "entries", "l1/l2", above, "zeros"], rows, text_column=0)
     if weights["underflowed"]:
         say(f"{weights['underflowed']:,} weights are zero only because float32 ends there")
 
@@ -136,10 +134,10 @@ def _print_frontier(summary: dict[str, Any], parts: list[str]) -> None:
         for matrices, curve in summary[part]["frontier"].items()
     }
     rows = [
-        [*(f"{accuracy:.2f}%" for accuracy in line), f"{100 * share:g}%"]
+        [f"{100 * share:g}%", *(f"{accuracy:.2f}%" for accuracy in line)]
         for share, *line in zip((0.0, *summary["shares"]), *curves.values(), strict=True)
     ]
-    print_table([*curves, "removed"], rows)
+    print_table(["removed", *curves], rows, text_column=0)
 
 
 def _print_selection(selection: dict[str, Any]) -> None:

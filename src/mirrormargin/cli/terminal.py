@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
+    from rich.text import Text
 
 __all__ = [
     "Progress",
@@ -23,6 +24,7 @@ __all__ = [
     "format_number",
     "make_console",
     "print_json",
+    "print_pairs",
     "print_table",
     "printable",
     "say",
@@ -80,21 +82,47 @@ def format_number(value: float | None, form: str) -> str:
     return "-" if value is None or math.isnan(value) else format(value, form)
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns aligned right, except the last one, which is text and is wrapped on a terminal."""
+def print_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], text_column: int = -1
+) -> None:
+    """Columns aligned right, except one of text, which is wrapped on a terminal."""
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in header[:-1]:
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column(header[-1], overflow="fold")
+    for index, name in enumerate(header):
+        if index == text_column % len(header):
+            table.add_column(name, overflow="fold")
+        else:
+            table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(printable(" ".join(cell.split()))) for cell in row))
+        table.add_row(*map(_make_cell, row))
     console = make_console()
     if not console.is_terminal:
         console.width = WIDE
     emit(console, table)
+
+
+def print_pairs(pairs: Mapping[str, object], indent: int = 2) -> None:
+    """Names and what belongs to them, one below the other; wrapped on a terminal."""
+    from rich.padding import Padding
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs.items():
+        table.add_row(_make_cell(name), _make_cell(str(value)))
+    console = make_console()
+    if not console.is_terminal:
+        console.width = WIDE
+    emit(console, Padding(table, (0, 0, 0, indent)))
+
+
+def _make_cell(text: str) -> Text:
+    """On one line, and never taken for markup."""
+    from rich.text import Text
+
+    return Text(printable(text.replace("\n", " ").replace("\t", " ")))
 
 
 def emit(console: Console, renderable: RenderableType) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirrormargin.cli.interrupts import NotedSignals
 from mirrormargin.cli.options import check_writable
-from mirrormargin.cli.summary import describe_epoch, describe_settings
+from mirrormargin.cli.summary import describe_epoch, print_training
 from mirrormargin.cli.terminal import Progress, say, warn
 from mirrormargin.errors import TrainingError
 from mirrormargin.training.folder import SUMMARY, TrainingFolder
@@ -84,7 +84,7 @@ def train_watched(
 
             data = load_training_data(config, data_dir=data_dir, download=download, progress=show)
         if not is_quiet:
-            say(describe_settings(config, data, folder.path))
+            print_training(config, data, folder.path)
         with Progress(1, "train", is_quiet) as progress:
             signals = NotedSignals()
             watch = _Watch(folder, progress, config.epochs, is_quiet, signals)
@@ -101,6 +101,8 @@ def train_watched(
             if signals.have_come:  # after the last step
                 raise KeyboardInterrupt
             watch.print_epochs(training.epochs)
+            if not is_quiet:
+                say()
             progress.update(progress.total, "evaluating")
             summary = summarize_training(training, data, with_test=with_test, device=device)
         folder.write_summary(summary)

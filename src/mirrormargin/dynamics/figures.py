@@ -139,7 +139,7 @@ def _list_ends(run: LabRun) -> Table:
         if interrupted:
             done, total = int(run["steps"][:, j].max()), int(run["planned"][j, -1])
             resume = shlex.join(["mirrormargin", "train", "--resume", str(run.folder)])
-            names.append(f"interrupted at step {done} of {total}; {resume} goes on")
+            names.append(f"interrupted at step {done} of {total}; {resume} resumes it")
         shares = f"{(selected == optimal[:, None]).mean():.1%}"
         norm, gap = _format_ends(run, "norm", j, ".4g"), run["log_loss_gap"][:, j, :, -1]
         loss = f"{np.median(gap) / np.log(10):.4g}"

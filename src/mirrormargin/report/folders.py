@@ -1,4 +1,4 @@
-"""Where claims and runs lie below a folder, and what each place is called.
+"""Where claims and runs lie below a folder, and what each of them is called.
 
 runs/flow/seed-1-p-2/run.json    given as runs:  "flow/seed-1-p-2"
 """

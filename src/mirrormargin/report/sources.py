@@ -69,7 +69,7 @@ class Sources:
 def read_sources(paths: Sequence[Path]) -> Sources:
     """Read every claims folder and run folder among the paths and up to four levels below them.
 
-    Each is named by its place below the path; equal names get more of their parents in front.
+    Each is named by its path below the one given; equal names get more of their parents in front.
 
     Raises:
         ReportError: If there is none, or a damaged one.
@@ -120,9 +120,9 @@ def _read_claims(name: str, folder: Path) -> ClaimsFolder:
             f"{file} is damaged ({error!r}): write it again with mirrormargin reproduce"
         ) from error
     evidence: dict[str, Evidence] = {}
-    places = (claim.get("evidence") for claim in document["claims"])
-    for place in dict.fromkeys(place for place in places if place):
-        found = _read(lambda place=place: read_evidence(folder / str(place)))
+    named = (claim.get("evidence") for claim in document["claims"])
+    for path in dict.fromkeys(path for path in named if path):
+        found = _read(lambda path=path: read_evidence(folder / str(path)))
         evidence.setdefault(found.experiment, found)
     return ClaimsFolder(name, folder, document, evidence)
 

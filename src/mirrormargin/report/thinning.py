@@ -40,7 +40,7 @@ def thin_series(series: Series, max_points: int) -> Series:
     edges = np.linspace(1, size - 1, max(1, (max_points - 2) // 3) + 1).astype(int)
     kept = {0, size - 1}
     for start, end in pairwise(edges):
-        kept.update(start + place for place in _find_marks(series, start, end))
+        kept.update(start + index for index in _find_marks(series, start, end))
     return series.take(np.array(sorted(kept), dtype=np.intp))
 
 

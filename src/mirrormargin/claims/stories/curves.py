@@ -51,7 +51,7 @@ def collect_curves(methods: Sequence[Method], finals: Finals) -> Arrays:
 
 
 def smooth(loss: Array) -> Array:
-    """Each value of (S, R) with those before it, a tenth of the course: single rows are noisy."""
+    """Each value of (S, R) with those before it, a tenth of the steps: single ones are noisy."""
     width = max(1, loss.shape[-1] // 10)
     total = np.cumsum(np.pad(loss, ((0, 0), (1, 0))), axis=-1)
     start = np.maximum(np.arange(loss.shape[-1]) + 1 - width, 0)
@@ -152,7 +152,7 @@ def draw_losses(what: str, evidence: Evidence) -> Figure:
     return Figure(
         evidence.experiment,
         f"Training loss of {what}",
-        "Training loss by step, averaged over the tenth of the course before it,"
+        "Training loss by step, averaged over the tenth of the steps before it,"
         f" {describe_seeds(loss.shape[1])}, each optimizer at the learning rate that validation"
         f" data chose. Steps until {SGD}'s last loss: the first recorded step at which that"
         f" average is at most the last one of {SGD} with the same seed. Test accuracy in %,"

@@ -223,13 +223,13 @@ def tabulate_pruning(evidence: Evidence) -> Table:
     """Accuracies at some shares, and the weights needed."""
     share = evidence["share"]
     shown = [wanted for wanted in SHOWN if np.isclose(share, wanted).any()]
-    places = [int(np.argmin(abs(share - wanted))) for wanted in shown]
+    indices = [int(np.argmin(abs(share - wanted))) for wanted in shown]
     setting = evidence.arrays.get("setting")
     rows = []
     for k, name in enumerate(evidence["optimizer"]):
         row = [str(name)] if setting is None else [str(name), str(setting[k])]
         row.append(describe_mean(evidence["unpruned"][k]))
-        row += [describe_mean(evidence["accuracy"][k][:, place]) for place in places]
+        row += [describe_mean(evidence["accuracy"][k][:, i]) for i in indices]
         row += [_describe_needed(share, evidence[key][k]) for key in ("needed", "attention_needed")]
         rows.append(tuple(row))
     columns = (

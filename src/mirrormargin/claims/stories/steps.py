@@ -361,9 +361,14 @@ CLAIMS = (
 
 def draw_step_rules(evidence: Evidence) -> Figure:
     with np.errstate(divide="ignore", invalid="ignore"):
-        turned = np.log10(evidence["divergence"])
+        log_divergence = np.log10(evidence["divergence"])
     quantities: tuple[tuple[str, str, str, Array], ...] = (
-        ("direction", "log₁₀(1 − cos)", "linear", np.where(np.isfinite(turned), turned, np.nan)),
+        (
+            "direction",
+            "log₁₀(1 − cos)",
+            "linear",
+            np.where(np.isfinite(log_divergence), log_divergence, np.nan),
+        ),
         ("loss", "log₁₀ of the loss gap", "linear", evidence["log_loss_gap"] / np.log(10)),
         ("attention", "log₁₀(1 − attention)", "linear", evidence["log_unattended"] / np.log(10)),
         ("norm", "‖W‖", "log", evidence["norm"]),
@@ -378,12 +383,12 @@ def draw_step_rules(evidence: Evidence) -> Figure:
                 Series(
                     name,
                     evidence["steps"],
-                    *find_median(values[:, place], *QUANTILES),
+                    *find_median(values[:, k], *QUANTILES),
                     style=style,
                     group=group,
                     visible=visible,
                 )
-                for place, (name, group, style, visible) in enumerate(entries)
+                for k, (name, group, style, visible) in enumerate(entries)
             ),
         )
         for title, label, scale, values in quantities
