@@ -20,10 +20,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.arguments import check_exponent, check_finite, check_number, read_array
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.flow_field import FlowField, row_norms
+from mirrormargin.dynamics.flow_field import FlowField
 from mirrormargin.dynamics.flow_integrator import Radau
 from mirrormargin.dynamics.metrics import find_divergence, measure
 from mirrormargin.errors import ProblemError, RunError
+from mirrormargin.geometry.numpy_norms import row_norms
 from mirrormargin.geometry.threads import limit_threads
 from mirrormargin.runs import read_run, write_run
 from mirrormargin.svm import Status, is_locally_optimal, solve_attention_svm

@@ -36,9 +36,9 @@ from mirrormargin.dynamics.paths.branches import Found, Progress, follow_branche
 from mirrormargin.dynamics.paths.path_files import read_path, write_path
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
 from mirrormargin.geometry import directional_divergence
+from mirrormargin.geometry.numpy_norms import lp_norm, signed_power
 from mirrormargin.geometry.threads import limit_threads
 from mirrormargin.svm import AttentionSVM, solve_attention_svm
-from mirrormargin.svm.interior.program import lp_norm, signed_power
 
 __all__ = ["PathStatus", "RegularizationPath", "regularization_path"]
 
