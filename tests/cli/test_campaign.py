@@ -191,6 +191,21 @@ def wait_until(is_true):
         time.sleep(0.05)
 
 
+INTERRUPTED = [
+    "mirrormargin: campaign keeps what is done; the same command goes on",
+    "mirrormargin: interrupted",
+]
+
+
+def test_an_interrupt_says_how_to_go_on(campaign, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mirrormargin.claims.campaign.work.do_campaign", interrupt)
+    code, lines, errors = campaign("--workers", "1")
+    assert (code, lines, errors.splitlines()) == (130, [], INTERRUPTED)
+
+
 def is_group_gone(group):
     try:
         os.killpg(group, 0)
@@ -199,19 +214,18 @@ def is_group_gone(group):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no process groups")
 def test_an_interrupt_ends_all_workers_and_says_how_to_go_on(tmp_path):
     process = start(tmp_path)
     os.killpg(process.pid, signal.SIGINT)
     output, errors = process.communicate(timeout=120)
     assert (process.returncode, output) == (130, "")
-    assert errors.splitlines() == [
-        "mirrormargin: campaign keeps what is done; the same command goes on",
-        "mirrormargin: interrupted",
-    ]
+    assert errors.splitlines() == INTERRUPTED
     wait_until(lambda: is_group_gone(process.pid))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no process groups")
 def test_workers_die_with_a_parent_that_is_killed(tmp_path):
     process = start(tmp_path)

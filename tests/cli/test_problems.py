@@ -100,8 +100,8 @@ def test_missing_and_wrong_parts_are_named(tmp_path, content, suffix, write):
     for change, message in (
         ({"head": None}, "lacks head; it holds tokens, queries, labels"),
         ({"features": np.eye(2)}, "holds features, which a problem to train on does not have"),
-        ({"loss": "hinge"}, "loss 'hinge' is unknown"),
-        ({"loss": [1, 2]}, r"loss .* is unknown"),
+        ({"loss": "hinge"}, "loss is 'hinge': give one of"),
+        ({"loss": [1, 2]}, r"loss is .*: give one of"),
         ({"labels": [1, 2, 1, 1, 1, 1]}, r"labels\[1\] is 2"),
     ):
         merged = content | change

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from mirrormargin.cli import main
-from mirrormargin.training.checkpoint import read_tensors
-from mirrormargin.training.pruning import load_pruned, prune
+from mirrormargin.training.pruning import prune
 from mirrormargin.training.sparsity import select_matrices
+from mirrormargin.training.tensor_files import load_pruned, read_tensors
 
 
 @pytest.fixture(scope="module")

@@ -160,6 +160,7 @@ def wait_for_checkpoint(folder, count):
         time.sleep(0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 def test_a_killed_training_goes_on_to_the_same_bits(finished, tmp_path, capsys):
     # Two kills at random moments, then one call to the end.
@@ -185,10 +186,16 @@ def test_a_killed_training_goes_on_to_the_same_bits(finished, tmp_path, capsys):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="interrupts are different")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="int"),
+        pytest.param(signal.SIGTERM, id="term", marks=pytest.mark.slow),
+    ],
+)
 def test_an_interrupt_says_how_to_go_on(tmp_path, number):
     folder = tmp_path / "run"
-    argv = ["train", "digits/tiny", "--epochs", "100000", "--out", str(folder)]
+    argv = ["train", "digits/tiny", "--epochs", "100000", "--threads", "1", "--out", str(folder)]
     process = subprocess.Popen(
         [sys.executable, "-c", START, *argv],
         stdout=subprocess.PIPE,

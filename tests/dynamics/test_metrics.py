@@ -5,6 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from layouts import layouts
 
 import mirrormargin as mm
 from mirrormargin.attention import AttentionProblem, synthetic
@@ -156,3 +157,17 @@ def test_divergence_from_or_of_nothing_is_nan():
     W, zero, nan = np.ones((2, 2)), np.zeros((2, 2)), np.full((2, 2), np.nan)
     for pair in ((zero, W), (W, zero), (nan, W), (W, nan)):
         assert math.isnan(find_divergence(*pair, 1.5))
+
+
+@pytest.mark.parametrize("p", [1.5, 2.0, 3.0, 1.1])
+def test_measures_of_a_matrix_do_not_depend_on_the_others_or_on_the_layout(p):
+    problem = mm.synthetic.unit_sphere(1)
+    sizes = np.geomspace(0.1, 1e4, 400)[:, None, None]
+    W = np.random.default_rng(2).normal(size=(1, 400, 10, 10)) * sizes
+    together = measure([problem], W, p)
+    for name in MEASURES:
+        for k in (0, 1, 7, 398):
+            alone = measure([problem], W[:, k : k + 1], p)[name]
+            np.testing.assert_array_equal(alone[:, 0], together[name][:, k], err_msg=name)
+        for other in layouts(W):
+            np.testing.assert_array_equal(measure([problem], other, p)[name], together[name])

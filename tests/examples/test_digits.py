@@ -10,8 +10,12 @@ import pytest
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits.py"
 
 
-@pytest.mark.parametrize("p", ["1.1", "2", "3"])
-@pytest.mark.parametrize("kind", ["MirrorDescent", "MirrorAdam"])
+ALL = [(kind, p) for kind in ("MirrorDescent", "MirrorAdam") for p in ("1.1", "2", "3")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "p"), [ALL[0], *(pytest.param(*one, marks=pytest.mark.slow) for one in ALL[1:])]
+)
 def test_digits_reach_95_percent(kind, p):
     pytest.importorskip("sklearn")
     example = runpy.run_path(str(EXAMPLE))

@@ -7,6 +7,8 @@ import math
 import mpmath
 import numpy as np
 import pytest
+
+pytest.importorskip("numba", reason="compiled code needs Numba", exc_type=ImportError)
 from compiled_once import compile_once
 
 from mirrormargin.geometry import doubles

@@ -118,16 +118,16 @@ def test_norms_of_special_vectors():
 
 @pytest.mark.parametrize("p", [1.0, 0.5, 0, -2, math.nan, math.inf, "x", None])
 def test_exponents_outside_one_to_infinity_are_refused(p):
-    with pytest.raises(GeometryError, match="1 < p < inf"):
+    with pytest.raises(GeometryError, match=r"p is .*: give a number above 1 and below inf"):
         LpPotential(p)
     assert issubclass(GeometryError, ValueError)
 
 
 @pytest.mark.parametrize("scale", [0, -1.0, math.nan, math.inf, "std"])
 def test_wrong_scales_are_refused(scale):
-    with pytest.raises(GeometryError, match="scale must be"):
+    with pytest.raises(GeometryError, match=r"scale is .*: give a number above 0"):
         LpPotential(2.0, scale)
-    with pytest.raises(GeometryError, match="beta must be"):
+    with pytest.raises(GeometryError, match=r"beta is .*: give a number above 0"):
         HypentropyPotential(0.0)
 
 

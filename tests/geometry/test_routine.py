@@ -4,6 +4,8 @@ import subprocess
 import sys
 
 import pytest
+
+pytest.importorskip("numba", reason="compiled code needs Numba", exc_type=ImportError)
 from numba.core import config, types
 
 from mirrormargin.geometry.routine import Routine

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+pytest.importorskip("numba", reason="compiled code needs Numba", exc_type=ImportError)
+
 from mirrormargin import MirrorDescent
 from mirrormargin.geometry.integer_powers import INTEGER_POWERS, to_integer
 from mirrormargin.geometry.kernels import power_constants, power_tensors

@@ -1,4 +1,7 @@
-"""Every optimizer variant keeps every promise: exponent x step rule x extras x path x dtype."""
+"""Every optimizer variant keeps every promise: exponent x step rule x extras x path x dtype.
+
+The slow tests try the full product, the default run a part of it, see covering.py.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from catalogue import (
     make_params,
     set_gradients,
 )
+from covering import cover
 
 from mirrormargin import HypentropyPotential, MirrorAdam, MirrorDescent
 from mirrormargin.optim.reference import ReferenceMirrorAdam, ReferenceMirrorDescent
@@ -67,6 +71,15 @@ FEW = [
     if any(f"-{p}-" in case.id for p in (1.1, 1.5, 2.0, 4.0))
     and ("adam" in case.id or "bare" in case.id or "momentum-decay" in case.id)
 ]
+EXTRAS = ("momentum", "nesterov", "weight_decay", "amsgrad", "scale")
+
+
+def _cover(cases, strength):
+    def list_options(kind, reference, options, path, dtype):
+        rule = (kind, options.get("step_rule"), options.get("norm_over"))
+        return rule, tuple(map(options.get, EXTRAS)), options["p"], path, dtype
+
+    return cover(cases, [list_options(*case.values) for case in cases], strength)
 
 
 def _step(optimizer, params, k):
@@ -82,7 +95,7 @@ def _make(kind, options, path, dtype, seed=0):
     return params, kind(params, **options, **PATHS[path])
 
 
-@pytest.mark.parametrize(("kind", "reference", "options", "path", "dtype"), CASES)
+@pytest.mark.parametrize(("kind", "reference", "options", "path", "dtype"), _cover(CASES, 3))
 def test_equals_reference(kind, reference, options, path, dtype):
     if dtype in HALF:  # steps that rounding cannot hide
         options = {**options, "lr": min(10 * options["lr"], 1.0)}
@@ -118,7 +131,7 @@ def test_equals_reference(kind, reference, options, path, dtype):
     assert any(not torch.equal(a, b) for a, b in zip(params, start, strict=True))
 
 
-@pytest.mark.parametrize(("kind", "reference", "options", "path", "dtype"), CASES)
+@pytest.mark.parametrize(("kind", "reference", "options", "path", "dtype"), _cover(CASES, 3))
 def test_zero_lr_and_zero_gradients_change_no_bit(kind, reference, options, path, dtype):
     params, optimizer = _make(kind, {**options, "lr": 0.0}, path, dtype)
     before = bits(params)
@@ -142,7 +155,7 @@ def test_zero_lr_and_zero_gradients_change_no_bit(kind, reference, options, path
     assert not torch.equal(params[0][3], make_params(dtype)[0][3])
 
 
-@pytest.mark.parametrize(("kind", "reference", "options", "path", "dtype"), FEW)
+@pytest.mark.parametrize(("kind", "reference", "options", "path", "dtype"), _cover(FEW, 2))
 def test_state_dict_round_trip_gives_the_same_next_steps(kind, reference, options, path, dtype):
     params, optimizer = _make(kind, options, path, dtype)
     for k in range(3):
@@ -165,7 +178,7 @@ def test_state_dict_round_trip_gives_the_same_next_steps(kind, reference, option
     assert bits(params) == bits(others)
 
 
-@pytest.mark.parametrize(("kind", "reference", "options", "path", "dtype"), FEW)
+@pytest.mark.parametrize(("kind", "reference", "options", "path", "dtype"), _cover(FEW, 2))
 def test_deepcopy_and_pickle_continue_alike(kind, reference, options, path, dtype):
     params, optimizer = _make(kind, options, path, dtype)
     _step(optimizer, params, 0)
@@ -177,7 +190,7 @@ def test_deepcopy_and_pickle_continue_alike(kind, reference, options, path, dtyp
         assert bits(params) == bits(others)
 
 
-@pytest.mark.parametrize(("kind", "reference", "options", "path", "dtype"), FEW)
+@pytest.mark.parametrize(("kind", "reference", "options", "path", "dtype"), _cover(FEW, 2))
 def test_closure_is_called_once_with_gradients_enabled(kind, reference, options, path, dtype):
     params, optimizer = _make(kind, options, path, dtype)
     calls = []
@@ -196,7 +209,7 @@ def test_closure_is_called_once_with_gradients_enabled(kind, reference, options,
         assert bits(params) != before
 
 
-@pytest.mark.parametrize(("kind", "reference", "options", "path", "dtype"), FEW)
+@pytest.mark.parametrize(("kind", "reference", "options", "path", "dtype"), _cover(FEW, 2))
 def test_odd_parameters_are_handled(kind, reference, options, path, dtype):
     scalar = torch.nn.Parameter(torch.tensor(0.7, dtype=dtype))
     empty = torch.nn.Parameter(torch.empty(0, 3, dtype=dtype))
@@ -221,7 +234,7 @@ def test_odd_parameters_are_handled(kind, reference, options, path, dtype):
 SEPARATE = [c for c in FEW if "polyak" not in c.id and "normalized-group" not in c.id]
 
 
-@pytest.mark.parametrize(("kind", "reference", "options", "path", "dtype"), SEPARATE)
+@pytest.mark.parametrize(("kind", "reference", "options", "path", "dtype"), _cover(SEPARATE, 2))
 def test_groups_have_their_own_exponents(kind, reference, options, path, dtype):
     params, optimizer = _make(kind, options, path, dtype)
     loss = set_gradients(params, 0)

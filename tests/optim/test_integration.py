@@ -14,8 +14,9 @@ from catalogue import bits, make_params, set_gradients
 from torch import nn
 
 from mirrormargin import MirrorAdam, MirrorDescent
-from mirrormargin.geometry import compiled
+from mirrormargin.geometry.compiler import has_numba
 
+COMPILED = pytest.mark.skipif(not has_numba(), reason="compiled code needs Numba")
 KINDS = pytest.mark.parametrize(
     ("kind", "options"),
     [(MirrorDescent, {"lr": 0.05, "p": 1.3}), (MirrorAdam, {"lr": 0.01, "p": 1.3})],
@@ -127,6 +128,7 @@ def test_channels_last_weights_take_the_fused_path(kind, options):
 @KINDS
 def test_results_do_not_depend_on_threads(kind, options, mode, monkeypatch):
     if mode == "python":
+        compiled = pytest.importorskip("mirrormargin.geometry.compiled", exc_type=ImportError)
         monkeypatch.setattr(compiled, "_openmp", None)
     results = []
     num_threads = torch.get_num_threads()
@@ -150,6 +152,7 @@ def test_results_do_not_depend_on_threads(kind, options, mode, monkeypatch):
 @pytest.mark.parametrize("mode", ["openmp", "python"])
 def test_several_threads_may_step_at_once(mode, monkeypatch):
     if mode == "python":
+        compiled = pytest.importorskip("mirrormargin.geometry.compiled", exc_type=ImportError)
         monkeypatch.setattr(compiled, "_openmp", None)
 
     def train():
@@ -194,6 +197,7 @@ _STEP = """
 """
 
 
+@COMPILED
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
 def test_a_forked_child_can_step_after_its_parent_did():
     """The child inherits the pools without their threads. (torch's own large operations hang there
@@ -216,6 +220,8 @@ def test_a_forked_child_can_step_after_its_parent_did():
     assert _run(script, PYTHONWARNINGS="ignore") == "0"
 
 
+@COMPILED
+@pytest.mark.slow
 def test_stepping_works_without_a_cache_folder(tmp_path):
     """Caching may fail wherever it likes; the step may not."""
     script = (
@@ -240,6 +246,8 @@ def test_stepping_works_without_a_cache_folder(tmp_path):
     assert _run(script) == "True"
 
 
+@COMPILED
+@pytest.mark.slow
 def test_compiled_code_is_cached_between_processes(tmp_path):
     _run(_STEP + "\n    step()", NUMBA_CACHE_DIR=str(tmp_path))
     first = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")}
@@ -248,6 +256,8 @@ def test_compiled_code_is_cached_between_processes(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")} == first
 
 
+@COMPILED
+@pytest.mark.slow
 def test_kernels_cached_by_different_processes_work_together(tmp_path):
     """Compile each kernel in a process of its own, in other orders, then use them all in one."""
     head = "\n    import torch\n    from mirrormargin.geometry import kernels, sums\n"

@@ -20,7 +20,7 @@ from mirrormargin import (
     OptimizerError,
     synthetic,
 )
-from mirrormargin.optim.step_rules import polyak_root
+from mirrormargin.optim.polyak import polyak_root
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -35,9 +35,9 @@ def test_quiet_prints_the_path_alone(claims_folder: Path, tmp_path: Path, capsys
 def test_json_says_what_was_written(page: Path, tmp_path: Path, capsys) -> None:
     from evidence_arrays import EVIDENCE
 
-    from mirrormargin.runs import write_run
+    from mirrormargin.claims.evidence import Evidence, write_evidence
 
-    write_run(tmp_path / "e", "evidence", {"experiment": "factors"}, EVIDENCE["factors"])
+    write_evidence(tmp_path / "e", Evidence("factors", {}, EVIDENCE["factors"]))
     out, figures = tmp_path / "r.html", tmp_path / "figures"
     assert _run(tmp_path / "e", "--out", out, "--figures", figures, "--json") == 0
     document = json.loads(capsys.readouterr().out)

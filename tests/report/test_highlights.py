@@ -8,9 +8,9 @@ import pytest
 from evidence_arrays import make_claims
 
 from mirrormargin.errors import ReportError
+from mirrormargin.figures import Figure
+from mirrormargin.figures.highlights import HighlightedText, HighlightedTexts
 from mirrormargin.report.contents import Contents
-from mirrormargin.report.figure import Figure
-from mirrormargin.report.highlights import HighlightedText, HighlightedTexts
 from mirrormargin.report.markdown import format_markdown
 from mirrormargin.report.page import format_page
 from mirrormargin.report.tables import describe_figure, format_csv

@@ -10,8 +10,8 @@ import pytest
 from evidence_arrays import make_claims
 
 from mirrormargin.errors import ReportError
+from mirrormargin.figures import Axis, Figure, Panel, Series
 from mirrormargin.report.contents import Contents
-from mirrormargin.report.figure import Axis, Figure, Panel, Series
 from mirrormargin.report.page import MAX_BYTES, format_page
 from mirrormargin.report.payload import embed_json, format_payload
 from mirrormargin.report.sections import name_anchors

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mirrormargin.report.figure import STYLES, Axis, Figure, HeatFrames, Panel, Series
+from mirrormargin.figures.figure import STYLES, Axis, Figure, HeatFrames, Panel, Series
 from mirrormargin.report.static import choose_ticks, write_static
 
 X = np.arange(1.0, 6.0)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mirrormargin.report.figure import Axis, Figure, HeatFrames, Panel, Series, Table
+from mirrormargin.figures import Axis, Figure, HeatFrames, Panel, Series, Table
 from mirrormargin.report.tables import COLUMNS, describe_figure, format_csv, write_tables
 
 X = np.array([1e-300, 0.1, 1 / 3, 4e300])

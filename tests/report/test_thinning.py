@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mirrormargin.report.figure import Axis, Figure, HeatFrames, Panel, Series
+from mirrormargin.figures import Axis, Figure, HeatFrames, Panel, Series
 from mirrormargin.report.thinning import MAX_FRAMES, thin_figure, thin_series
 
 RNG = np.random.default_rng(0)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mirrormargin.geometry.compiler import has_numba
 from mirrormargin.svm import attention_svm
 
 BOTH = ("test_attention_svm", "test_random")  # the other files are about the general solver
@@ -17,3 +18,5 @@ def way(request, monkeypatch):
     """The compiled solver is switched off unless the test is to run with it."""
     if getattr(request, "param", "general") == "general":
         monkeypatch.setattr(attention_svm, "fits_kernel", lambda *shape: False)
+    elif not has_numba():
+        pytest.skip("compiled code needs Numba")

@@ -4,11 +4,14 @@ import itertools
 
 import numpy as np
 import pytest
+
+pytest.importorskip("numba", reason="compiled code needs Numba", exc_type=ImportError)
 from svm_problems import PUBLISHED, farthest, norm
 
 from mirrormargin.attention import AttentionProblem, synthetic
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
-from mirrormargin.svm import Status, many, solve_attention_svm
+from mirrormargin.svm import Status, attention_svm, solve_attention_svm
+from mirrormargin.svm.compiled import fits_kernel
 from mirrormargin.svm.compiled import jobs as compiled_jobs
 from mirrormargin.svm.many import COMPILED, solve_many
 
@@ -185,14 +188,31 @@ def test_each_place_holds_its_own_solution():
         assert record[i, j, k].p == [3.0, 1.5][j]
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_batch_has_the_bits_of_its_solutions_alone(shape, monkeypatch):
+    monkeypatch.setattr(attention_svm, "fits_kernel", fits_kernel)
+    problems, best = planted_batch(range(4), shape)
+    exponents = [2.0, 1.5, 3.0, 1.1, 1.75]
+    record = solve_many(problems, best, exponents)
+    for i, j, k in places(record):
+        alone = solve_many(problems[i], best[i, 0, 0], exponents[j])
+        for name in ("W", "margin", "gap", "duals", "support", "iterations"):
+            one, other = getattr(record, name)[i, j, k], getattr(alone, name)[0, 0, 0]
+            np.testing.assert_array_equal(one, other, err_msg=name)
+        X, z = problems[i].tokens, problems[i].queries
+        single = solve_attention_svm(X, z, best[i, 0, 0], exponents[j])
+        np.testing.assert_array_equal(single.W, record.W[i, j, k])
+
+
 def test_what_occurs_several_times_is_solved_once(monkeypatch):
     solved = []
+    solve_jobs = compiled_jobs.solve_jobs
 
     def solve(jobs, *rest):
         solved.append(len(jobs))
-        return compiled_jobs.solve_jobs(jobs, *rest)
+        return solve_jobs(jobs, *rest)
 
-    monkeypatch.setattr(many, "solve_jobs", solve)
+    monkeypatch.setattr(compiled_jobs, "solve_jobs", solve)
     problems, best = planted_batch(range(2), (3, 4, 6))
     record = solve_many(problems, np.repeat(best, 5, axis=2), [2.0, 3.0, 2.0])
     assert solved == [4]
@@ -330,10 +350,10 @@ PROBLEM, SELECTION = planted(0, (3, 4, 5))
         (([PROBLEM] * 3, np.zeros((2, 1, 1, 3), int)), r"does not broadcast to \(3, 1, 1, 3\)"),
         ((PROBLEM, np.zeros((1, 1, 1, 1, 3), int)), "does not broadcast"),
         ((PROBLEM, np.zeros((0, 3), int)), "is empty"),
-        ((PROBLEM, [0, 1, 4]), r"selections\[0, 0, 0, 2\] is 4, but must be between 0 and 3"),
+        ((PROBLEM, [0, 1, 4]), r"selections\[0, 0, 0, 2\] is 4: give an integer from 0 to 3"),
         ((PROBLEM, [0, -1, 0]), "between 0 and 3"),
-        ((PROBLEM, [0, 0.5, 0]), "must hold integers"),
-        ((PROBLEM, [True, False, True]), "must hold integers"),
+        ((PROBLEM, [0, 0.5, 0]), r"selections\[0, 0, 0, 1\] is 0.5: give an integer"),
+        ((PROBLEM, [True, False, True]), "selections holds booleans: give integers"),
         ((PROBLEM, SELECTION, 1.0), "p is 1.0"),
         ((PROBLEM, SELECTION, [2.0, np.nan]), "p is nan"),
         ((PROBLEM, SELECTION, []), "p has shape"),

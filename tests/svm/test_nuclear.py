@@ -179,6 +179,7 @@ def test_a_small_margin_is_certified(lead):
     assert 0.01 * lead < solution.margin < 10 * lead
 
 
+@pytest.mark.slow
 def test_nine_hundred_constraints_are_solved():
     solution = solve_nuclear_svm(*planted(11, n=100, T=10, d=50))
     assert solution.is_optimal()
@@ -260,7 +261,7 @@ WRONG = {
     "queries": ({"queries": np.ones((4, 2))}, r"queries has shape \(4, 2\).*\(4, 3\)"),
     "zero query": ({"queries": np.zeros((4, 3))}, r"queries\[0\] is all zeros"),
     "nan": ({"tokens": np.full((4, 4, 3), np.nan)}, r"tokens\[0, 0, 0\] is nan"),
-    "tol": ({"tol": 0.0}, r"tol is 0.0, but must be between 0 and 1"),
+    "tol": ({"tol": 0.0}, r"tol is 0.0: give a number above 0 and below 1"),
     "max_iter": ({"max_iter": 0}, r"max_iter is 0: give a positive integer"),
     "threads": ({"threads": 0}, r"threads is 0: give a positive integer"),
 }

@@ -8,13 +8,12 @@ from mirrormargin.errors import TrainingError
 from mirrormargin.training.checkpoint import (
     capture_random_state,
     flatten_optimizer,
-    read_tensors,
     restore_optimizer,
     restore_random_state,
-    write_tensors,
 )
 from mirrormargin.training.config import OPTIMIZERS, OptimizerConfig
 from mirrormargin.training.optimizers import build_optimizer
+from mirrormargin.training.tensor_files import read_tensors, write_tensors
 
 
 def test_tensors_and_document_come_back(tmp_path):

@@ -15,9 +15,9 @@ from mirrormargin.training.config import (
     Powerpropagation,
     Seeds,
     TrainingConfig,
-    describe_changes,
 )
 from mirrormargin.training.configurations import CONFIGURATIONS, find_configuration
+from mirrormargin.training.settings import list_changes
 
 BASE = find_configuration("digits/tiny")
 # One other value for every setting of a training; that none is forgotten is tested below.
@@ -102,10 +102,10 @@ def test_digest_is_the_same_for_equal_configurations():
 def test_changed_settings_are_named():
     for name, config in list_variants():
         if name in ("data", "model", "optimizer", "seeds"):
-            assert all(change.startswith(f"{name}.") for change in describe_changes(BASE, config))
+            assert all(change.startswith(f"{name}.") for change in list_changes(BASE, config))
         else:
-            assert describe_changes(BASE, config) == [name]
-    assert describe_changes(BASE, BASE) == []
+            assert list_changes(BASE, config) == [name]
+    assert list_changes(BASE, BASE) == []
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mirrormargin.data import Split, load_data
+from mirrormargin.data import Split, load_data, order_epoch
 from mirrormargin.errors import DivergedError, RunError, TrainingError
 from mirrormargin.runs import hold_lock
-from mirrormargin.training.batches import order_epoch
 from mirrormargin.training.building import build_model, load_model
-from mirrormargin.training.checkpoint import read_tensors
 from mirrormargin.training.config import (
     DataConfig,
     ImageModel,
@@ -23,9 +21,10 @@ from mirrormargin.training.config import (
     TrainingConfig,
 )
 from mirrormargin.training.evaluation import evaluate
+from mirrormargin.training.folder import TrainingFolder
 from mirrormargin.training.loop import train_model
-from mirrormargin.training.metrics import read_metrics
-from mirrormargin.training.pruning import prune, save_pruned
+from mirrormargin.training.pruning import prune
+from mirrormargin.training.tensor_files import read_tensors, save_pruned
 
 CONFIG = TrainingConfig(
     name="digits/tiny",
@@ -83,7 +82,7 @@ def test_folder_holds_what_the_training_returns(data, tmp_path):
         assert TrainingConfig.from_dict(document["config"]) == CONFIG
         assert found.keys() == weights.keys()
         assert all(torch.equal(found[key], weights[key]) for key in weights)
-    rows = read_metrics(tmp_path)
+    rows = TrainingFolder(tmp_path).read_metrics()
     assert [{"kind": "epoch", "step": 3 * row["epoch"], **row} for row in training.epochs] == [
         row for row in rows if row["kind"] == "epoch"
     ]
@@ -137,7 +136,7 @@ def test_each_seed_changes_its_own_part_only(data, tmp_path):
     def first_loss(seeds):
         folder = tmp_path / f"{seeds.init}{seeds.order}{seeds.dropout}"
         train_model(replace(config, seeds=seeds), data, folder)
-        return read_metrics(folder)[0]["train_loss"]
+        return TrainingFolder(folder).read_metrics()[0]["train_loss"]
 
     base = Seeds(0, 0, 0)
     assert torch.equal(start(Seeds(0, 1, 1)), start(base))

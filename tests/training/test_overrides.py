@@ -8,13 +8,13 @@ import pytest
 from mirrormargin.claims.campaign.methods import METHODS
 from mirrormargin.errors import TrainingError
 from mirrormargin.training.config import GradualPruning, L1Penalty, Powerpropagation, Seeds
-from mirrormargin.training.configurations import CONFIGURATIONS, find_configuration
-from mirrormargin.training.overrides import (
-    apply_overrides,
+from mirrormargin.training.configurations import (
+    CONFIGURATIONS,
+    find_configuration,
     format_command,
     list_overrides,
-    parse_override,
 )
+from mirrormargin.training.settings import override, parse_override
 
 BASE = find_configuration("digits/tiny")
 
@@ -43,7 +43,7 @@ def test_setting_without_a_value_is_refused():
 
 
 def test_settings_are_changed_where_their_names_say():
-    changed = apply_overrides(BASE, {"epochs": 3, "optimizer.lr": 0.5, "seeds.order": 9})
+    changed = override(BASE, {"epochs": 3, "optimizer.lr": 0.5, "seeds.order": 9})
     assert changed == replace(
         BASE, epochs=3, optimizer=replace(BASE.optimizer, lr=0.5), seeds=Seeds(0, 9, 0)
     )
@@ -52,7 +52,66 @@ def test_settings_are_changed_where_their_names_say():
 @pytest.mark.parametrize("name", ["epoch", "optimizer.rate", "model.blocks.width", "sparsifier.x"])
 def test_unknown_setting_lists_the_known_ones(name):
     with pytest.raises(TrainingError, match=rf"'{name}': there are .*optimizer\.lr, .*epochs"):
-        apply_overrides(BASE, {name: 1})
+        override(BASE, {name: 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [
+        ("optimizer.lt=1", "optimizer.lr"),
+        ("epoch=3", "epochs"),
+        ("optimiser.momentum=0.9", "optimizer.momentum"),
+        ("model.drop_out=0", "model.dropout"),
+    ],
+)
+def test_unknown_setting_suggests_the_nearest(text, nearest):
+    with pytest.raises(TrainingError, match=rf"did you mean {nearest}\?$"):
+        override(BASE, [text])
+
+
+def test_settings_are_given_as_texts_or_by_name():
+    texts = ["optimizer.lr=1e-3", "optimizer.scale=rms", "augment=true", "clip=1"]
+    values = {"optimizer.lr": 1e-3, "optimizer.scale": "rms", "augment": True, "clip": 1.0}
+    assert override(BASE, texts) == override(BASE, values)
+    assert find_configuration("digits/tiny", texts) == override(BASE, values)
+    assert override(BASE, []) == BASE
+
+
+def test_a_setting_that_is_given_twice_is_refused():
+    with pytest.raises(TrainingError, match="epochs is given twice"):
+        override(BASE, ["epochs=1", "epochs=1"])
+    with pytest.raises(TrainingError, match="a list or a dictionary, got 'epochs=1'"):
+        override(BASE, "epochs=1")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("optimizer.lr=fast", "optimizer.lr is 'fast': give float"),
+        ("optimizer.lr=true", "optimizer.lr is True: give float"),
+        ("optimizer.max_lr=[1]", r"optimizer.max_lr is \[1\]: give float or null"),
+        ("compile=1", "compile is 1: give bool"),
+        ("epochs=2.5", "epochs is a whole number, at least 1, got 2.5"),
+        ("epochs=true", "epochs is a whole number, at least 1, got True"),
+        ("seeds.order=-1", r"seeds.order is a whole number, 0 to 2\^63 - 1, got -1"),
+        ("model.dropout=nan", r"model.dropout is a rate of dropout, in \[0, 1\), got 'nan'"),
+        ("schedule=step", "schedule is one of constant, cosine, got 'step'"),
+        ("data.name=3", "data.name is 3: give str"),
+        ("optimizer.groups=[1]", r"optimizer.groups is a list such as .*, got \[1\]"),
+        ('sparsifier={"kind": "L1"}', 'sparsifier is null, or one of {"kind": "L1Penalty"'),
+        ('sparsifier={"kind": "L1Penalty"}', "there is no sparsifier.strength"),
+        (
+            'sparsifier={"kind": "L1Penalty", "strength": -1}',
+            "sparsifier.strength is a number, at least 0, got -1",
+        ),
+        ("seeds=null", "seeds is None: give Seeds"),
+        ("name=imdb/small", "name cannot be set"),
+        ("model.kind=TextModel", "model.kind cannot be set"),
+    ],
+)
+def test_an_error_names_the_setting_and_what_it_may_be(text, message):
+    with pytest.raises(TrainingError, match=f"^{message}"):
+        override(BASE, [text])
 
 
 @pytest.mark.parametrize(
@@ -60,7 +119,7 @@ def test_unknown_setting_lists_the_known_ones(name):
 )
 def test_value_that_a_setting_does_not_take_is_refused(changes):
     with pytest.raises(TrainingError):
-        apply_overrides(BASE, changes)
+        override(BASE, changes)
 
 
 def run_command(command):
@@ -69,7 +128,7 @@ def run_command(command):
     assert (program, verb) == ("mirrormargin", "train")
     assert options[::2] == ["--set"] * (len(options) // 2)
     changes = dict(parse_override(text) for text in options[1::2])
-    return apply_overrides(find_configuration(name), changes)
+    return override(find_configuration(name), changes)
 
 
 GROUPS = (("blocks.*.query.weight", {"p": 1.1}), ("it's [odd]*", {"lr": 0.1}))

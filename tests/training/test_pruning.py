@@ -14,11 +14,10 @@ from torch import nn
 
 import mirrormargin as mm
 from mirrormargin.errors import ModelError, RunError, TrainingError
-from mirrormargin.training.pruning import (
+from mirrormargin.training.pruning import prune, pruning_curve
+from mirrormargin.training.tensor_files import (
     load_pruned,
     measure_file_sizes,
-    prune,
-    pruning_curve,
     save_pruned,
     to_torch_sparse,
 )

@@ -16,8 +16,8 @@ from mirrormargin.training.config import (
     Powerpropagation,
     TrainingConfig,
 )
+from mirrormargin.training.folder import TrainingFolder
 from mirrormargin.training.loop import train_model
-from mirrormargin.training.metrics import read_metrics
 
 # Dropout and augmentation draw random numbers; the rate changes in every step.
 BASE = TrainingConfig(
@@ -62,7 +62,14 @@ def read_results(folder):
     return {name: (folder / name).read_bytes() for name in RESULTS}
 
 
-@pytest.mark.parametrize("name", TRAININGS)
+# All go through the same checkpoint; these have the most in it, the others are slow tests.
+DEFAULT = ("MirrorDescent-momentum-rms-groups", "MirrorAdam", "pruning", "powers")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in TRAININGS],
+)
 def test_killed_training_ends_at_the_same_bits(name, server, tmp_path):
     config = TRAININGS[name]
     status, steps = server.train(config, tmp_path / "whole")
@@ -98,7 +105,7 @@ def test_rows_over_several_steps_survive_kills(server, tmp_path):
     # 400 steps: a row is the mean of two, and a checkpoint may lie between them.
     config = replace(BASE, batch_size=5, epochs=10)
     server.train(config, tmp_path / "whole")
-    rows = [row for row in read_metrics(tmp_path / "whole") if row["kind"] == "steps"]
+    rows = TrainingFolder(tmp_path / "whole").read_metrics("steps")
     assert [row["step"] for row in rows] == list(range(2, 401, 2))
     server.train_with_kills(config, tmp_path / "killed", 2, seed=1)
     assert read_results(tmp_path / "killed") == read_results(tmp_path / "whole")

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from mirrormargin.training.schedule import find_factor
+from mirrormargin.training.optimizers import find_factor
 
 
 def course(schedule, warmup, num_steps):

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrormargin.attention.arrays import check_finite, check_shape, read_array, read_tokens
+from mirrormargin.arguments import check_choice, check_finite, read_array
 from mirrormargin.attention.logits import attend, find_log_loss_gap, find_logit_gradient
 from mirrormargin.attention.losses import LOSSES, MarginLoss
 from mirrormargin.errors import ProblemError
 
-__all__ = ["AttentionProblem"]
+__all__ = ["AttentionProblem", "read_labels", "read_problems", "read_queries", "read_tokens"]
 
 Array = NDArray[np.float64]
 
@@ -73,27 +73,15 @@ class AttentionProblem:
     ) -> None:
         X = read_tokens(tokens)
         n, _, d = X.shape
-        z = read_array("queries", queries)
-        check_shape("queries", z, (n, d), "one query of the tokens' width for each sequence")
-        y = read_array("labels", labels)
-        check_shape("labels", y, (n,), "one label for each sequence")
-        v = read_array("head", head)
-        check_shape("head", v, (d,), "one vector of the tokens' width")
-        for name, array in (("queries", z), ("labels", y), ("head", v)):
-            check_finite(name, array)
-        wrong = np.flatnonzero(np.abs(y) != 1.0)
-        if wrong.size:
-            raise ProblemError(
-                f"labels must be +1 or -1, but labels[{wrong[0]}] is {y[wrong[0]]:g}: map labels"
-                " in {0, 1} with 2 * y - 1"
-            )
+        z = read_queries(queries, n, d)
+        y = read_labels(labels, n)
+        v = read_array("head", head, (d,), "one vector of the tokens' width", finite=True)
         if not v.any():
             raise ProblemError(
                 "head is all zeros, so that all tokens score the same: give a head with a nonzero"
                 " entry"
             )
-        if not isinstance(loss, str) or loss not in LOSSES:
-            raise ProblemError(f"loss {loss!r} is unknown: choose one of {', '.join(LOSSES)}")
+        check_choice("loss", loss, LOSSES)
         fields = {"tokens": X, "queries": z, "labels": y, "head": v, "loss_name": loss}
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -101,7 +89,7 @@ class AttentionProblem:
             array.flags.writeable = False
 
     def __reduce__(self):
-        # Copies are built anew: NumPy forgets the read-only flag when it copies or unpickles.
+        # By the constructor: NumPy forgets the read-only flag when it copies or unpickles.
         return type(self), (self.tokens, self.queries, self.labels, self.head, self.loss_name)
 
     def __repr__(self) -> str:
@@ -208,9 +196,8 @@ class AttentionProblem:
 
     def logits(self, W: ArrayLike | Any) -> Array:
         """``X_i W z_i``, shape (n, T)."""
-        matrix = read_array("W", W)
-        check_shape("W", matrix, (self.dim, self.dim), "a square matrix of the tokens' width")
-        check_finite("W", matrix)
+        meaning = "a square matrix of the tokens' width"
+        matrix = read_array("W", W, (self.dim, self.dim), meaning, finite=True)
         with np.errstate(over="ignore", invalid="ignore"):
             logits = (self.tokens @ (self.queries @ matrix.T)[:, :, None])[:, :, 0]
         if not np.isfinite(logits).all():
@@ -220,3 +207,80 @@ class AttentionProblem:
     def pull_back(self, logit_gradient: Array) -> Array:
         """``sum_i X_i' g_i z_i'``, (d, d): a gradient by the logits, (n, T), as one by W."""
         return (logit_gradient[:, None, :] @ self.tokens)[:, 0, :].T @ self.queries
+
+
+def read_tokens(tokens: Any) -> Array:
+    """Tokens of shape (num_sequences, num_tokens, dim) with at least two tokens, finite."""
+    X = read_array("tokens", tokens)
+    if X.ndim != 3:
+        raise ProblemError(
+            f"tokens has shape {X.shape}: give shape (num_sequences, num_tokens, dim), one matrix"
+            " of tokens for each sequence"
+        )
+    if X.size == 0:
+        raise ProblemError(f"tokens has shape {X.shape} and is empty: give at least one entry")
+    if X.shape[1] == 1:
+        raise ProblemError(
+            f"tokens has shape {X.shape}, one token in a sequence: attention chooses among"
+            " tokens, so give at least 2"
+        )
+    check_finite("tokens", X)
+    return X
+
+
+def read_queries(queries: Any, n: int, d: int) -> Array:
+    """Queries of shape (n, d), finite."""
+    meaning = "one query of the tokens' width for each sequence"
+    return read_array("queries", queries, (n, d), meaning, finite=True)
+
+
+def read_labels(labels: Any, n: int) -> Array:
+    """Labels of shape (n,), each +1 or -1."""
+    y = read_array("labels", labels, (n,), "one label for each sequence", finite=True)
+    wrong = np.flatnonzero(np.abs(y) != 1.0)
+    if wrong.size:
+        raise ProblemError(
+            f"labels[{wrong[0]}] is {y[wrong[0]]:g}: give +1 or -1; 2 * y - 1 makes them of labels"
+            " in {0, 1}"
+        )
+    return y
+
+
+def read_problems(problems: Any, *, same_loss: bool = False) -> tuple[AttentionProblem, ...]:
+    """One problem, or several of one shape, none with a query of zeros.
+
+    Args:
+        problems: A problem, or a sequence of them.
+        same_loss: Whether all of them must have the same loss.
+
+    Raises:
+        ProblemError: Names the first problem that does not fit.
+    """
+    try:
+        members = (problems,) if isinstance(problems, AttentionProblem) else tuple(problems)
+    except TypeError:
+        raise ProblemError(
+            f"problems is a {type(problems).__name__}: give an AttentionProblem, or a list of them"
+        ) from None
+    if not members:
+        raise ProblemError("problems is empty: give at least one AttentionProblem")
+    for i, problem in enumerate(members):
+        if not isinstance(problem, AttentionProblem):
+            raise ProblemError(
+                f"problems[{i}] is a {type(problem).__name__}: give AttentionProblems"
+            )
+        if problem.tokens.shape != members[0].tokens.shape:
+            raise ProblemError(
+                f"problems[{i}] has tokens of shape {problem.tokens.shape}, problems[0] of shape"
+                f" {members[0].tokens.shape}: give problems of one shape, and others in another"
+                " call"
+            )
+        zero = np.flatnonzero(~problem.queries.any(axis=1))
+        if zero.size:
+            raise ProblemError(
+                f"problems[{i}].queries[{zero[0]}] is all zeros, so that every W gives its tokens"
+                " the same attention: remove the sequence"
+            )
+    if same_loss and len({problem.loss_name for problem in members}) > 1:
+        raise ProblemError("problems have different losses: give those of each loss in a call")
+    return members

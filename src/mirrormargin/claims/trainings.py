@@ -17,7 +17,7 @@ from mirrormargin.claims.campaign.method import Method, Run, describes
 from mirrormargin.claims.campaign.records import read_records, write_record
 from mirrormargin.claims.campaign.work import do_campaign, find_missing
 from mirrormargin.claims.evidence import RUN_NOW, STORED, Evidence, find_record
-from mirrormargin.claims.experiment import Experiment
+from mirrormargin.claims.story import Story
 from mirrormargin.errors import ClaimError, DataError, ModelError
 from mirrormargin.training.config import Seeds
 
@@ -51,7 +51,7 @@ class Trainings:
             raise ClaimError("trainings cannot be made anew without training: leave out one")
 
     def find_evidence(
-        self, one: Experiment, progress: Callable[[int, int, str], object] | None = None
+        self, one: Story, progress: Callable[[int, int, str], object] | None = None
     ) -> Evidence | None:
         """The evidence of an experiment; None if there is none.
 
@@ -102,7 +102,7 @@ class Trainings:
         do_campaign(methods, place, self.out / "trainings", on_step=report)
 
 
-def _find_stored(one: Experiment) -> Evidence | None:
+def _find_stored(one: Story) -> Evidence | None:
     """The stored record, unless it is of other settings than those of today."""
     record = find_record(one.name)
     if record is None or one.table is None:

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from mirrormargin.claims.experiments import EXPERIMENTS
+from mirrormargin.claims.registry import STORIES
 from mirrormargin.errors import MirrorMarginError, RunError
 from mirrormargin.runs import write_run
 
@@ -39,7 +39,7 @@ class Part:
         # One thread each: the processes share the cores, and sums keep their order.
         from threadpoolctl import threadpool_limits
 
-        run = EXPERIMENTS[self.experiment].run
+        run = STORIES[self.experiment].run
         assert run is not None
         start = time.perf_counter()
         with threadpool_limits(1):

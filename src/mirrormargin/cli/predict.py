@@ -89,10 +89,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise TrainingError(
             f"--weights is {weights!r}: give selected, final, or a file of mirrormargin prune"
         )
-    from mirrormargin.training.building import load_inputs, load_model
+    from mirrormargin.training.building import load_model
     from mirrormargin.training.evaluation import compute_probabilities
+    from mirrormargin.training.folder import TrainingFolder
 
-    form = load_inputs(arguments.folder)
+    form = TrainingFolder(arguments.folder).read_inputs()
     if arguments.attention and form.kind != "text":
         raise TrainingError("--attention shows tokens of texts, and this model reads images")
     rows = _encode(inputs, form)

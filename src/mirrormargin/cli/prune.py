@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirrormargin.cli.options import add_output, add_report, describe, read_number
-from mirrormargin.cli.trained import add_training, find_weights, read_training
+from mirrormargin.cli.trained import add_training, read_training
 from mirrormargin.errors import RunError, TrainingError
+from mirrormargin.training.folder import PRUNED, TrainingFolder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,12 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "run"]
 
-SUFFIXES = {"safetensors": ".safetensors", "sparse": ".sparse.safetensors"}
 MORE = """\
 formats:
   safetensors   each tensor as it is, zeros included; other tools read it
   sparse        matrices as compressed sparse rows, in a safetensors file whose metadata says how;
-                mirrormargin.training.pruning.load_pruned gives them back dense
+                mirrormargin.training.tensor_files.load_pruned gives them back dense
 """
 
 
@@ -70,9 +70,7 @@ def add_parser(commands: Any) -> None:
         default="final",
         help="those of the last epoch, or of the best on validation data (default: final)",
     )
-    parser.add_argument(
-        "--format", choices=tuple(SUFFIXES), default="safetensors", help="see below"
-    )
+    parser.add_argument("--format", choices=tuple(PRUNED), default="safetensors", help="see below")
     parser.add_argument(
         "--evaluate", action="store_true", help="measure the accuracy on validation data"
     )
@@ -97,11 +95,11 @@ def run(arguments: argparse.Namespace) -> int:
         )
     config = read_training(arguments.folder)
     out = _find_place(arguments)
-    from mirrormargin.training.checkpoint import read_tensors
-    from mirrormargin.training.pruning import measure_file_sizes, prune, save_pruned
+    from mirrormargin.training.pruning import prune
     from mirrormargin.training.sparsity import select_matrices
+    from mirrormargin.training.tensor_files import measure_file_sizes, save_pruned
 
-    state, _ = read_tensors(find_weights(arguments.folder, arguments.weights))
+    state, _ = TrainingFolder(arguments.folder).read_weights(arguments.weights)
     chosen = select_matrices(state, arguments.matrices)
     report: dict[str, Any] = {
         "folder": str(arguments.folder),
@@ -134,12 +132,10 @@ def _load_data(arguments: argparse.Namespace, config: TrainingConfig) -> DataSet
     Raises:
         TrainingError: If its files are not the same any more.
     """
-    from mirrormargin.cli.real_training import read_document
     from mirrormargin.training.building import load_training_data
 
     data = load_training_data(config, data_dir=arguments.data_dir, download=arguments.download)
-    document = read_document(arguments.folder / "config.json") or {}
-    if document.get("data", {}).get("sha256", data.sha256) != data.sha256:
+    if not TrainingFolder(arguments.folder).knows(data):
         raise TrainingError(
             f"the files of {data.name} have changed since this training: its model may have learnt"
             " what is now held out, and read words by other numbers; bring them back"
@@ -150,11 +146,9 @@ def _load_data(arguments: argparse.Namespace, config: TrainingConfig) -> DataSet
 def _find_place(arguments: argparse.Namespace) -> Path:
     from mirrormargin.cli.destination import check_writable
 
-    folder: Path = arguments.folder
-    name = f"pruned-{arguments.share:g}{SUFFIXES[arguments.format]}"
-    out: Path = arguments.out or folder / name
-    own = [folder / f"{name}.safetensors" for name in ("final", "selected", "checkpoint")]
-    if out.resolve() in [path.resolve() for path in own]:
+    folder = TrainingFolder(arguments.folder)
+    out: Path = arguments.out or folder.name_pruned(arguments.share, arguments.format)
+    if folder.owns(out):
         raise RunError(f"{out} belongs to the training itself: choose another name with --out")
     check_writable(out)
     if not out.parent.is_dir():
@@ -170,7 +164,7 @@ def _evaluate(
     """Accuracy on validation data before, and of the file that was written."""
     from mirrormargin.training.building import build_model
     from mirrormargin.training.evaluation import evaluate
-    from mirrormargin.training.pruning import load_pruned
+    from mirrormargin.training.tensor_files import load_pruned
 
     model = build_model(config, data)
     accuracy = {}

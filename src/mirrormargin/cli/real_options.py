@@ -204,7 +204,7 @@ def read_config(arguments: argparse.Namespace) -> TrainingConfig:
         TrainingError: If there is no such configuration or setting, one is given twice, or has no
             such value.
     """
-    from mirrormargin.training.overrides import apply_overrides, parse_override
+    from mirrormargin.training.settings import override, parse_override
 
     config = find_configuration(arguments.problem)
     changes = _read_short(arguments)
@@ -217,7 +217,7 @@ def read_config(arguments: argparse.Namespace) -> TrainingConfig:
                 f" {config.name}, {config.optimizer.lr:g}, is for {config.optimizer.name}"
             )
         # Options of the configuration's own optimizer mean nothing to another one.
-        config = apply_overrides(
+        config = override(
             config,
             {
                 "optimizer.p": config.optimizer.p if arguments.optimizer in MIRROR else 2.0,
@@ -234,7 +234,7 @@ def read_config(arguments: argparse.Namespace) -> TrainingConfig:
         if name in changes:
             raise TrainingError(f"{name} is given twice: leave out one of the two")
         changes[name] = value
-    config = apply_overrides(config, changes)
+    config = override(config, changes)
     for option in ("text_column", "label_column"):
         if SETTINGS[option] in changes and not Path(config.data.name).is_file():
             raise TrainingError(

@@ -1,14 +1,12 @@
 """``mirrormargin train <data set>/<size>``: one training on real data, in a folder of its own.
 
-The folder is the library's (see mirrormargin.training.loop); ``summary.json`` is what came out (see
-mirrormargin.training.summary).
+Its files are those of a mirrormargin.training.folder.TrainingFolder.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -20,13 +18,14 @@ from mirrormargin.cli.real_table import describe_epoch, describe_settings, print
 from mirrormargin.cli.signals import Signals
 from mirrormargin.cli.tables import print_json
 from mirrormargin.errors import TrainingError
+from mirrormargin.training.folder import SUMMARY, TrainingFolder
 
 if TYPE_CHECKING:
     from mirrormargin.data import DataSet
     from mirrormargin.training.config import TrainingConfig
     from mirrormargin.training.loop import Training
 
-__all__ = ["read_document", "train_real"]
+__all__ = ["train_real"]
 
 CHECKPOINT_EVERY = 30.0
 
@@ -38,8 +37,7 @@ def train_real(arguments: argparse.Namespace) -> int:
         raise TrainingError(
             "--paper-protocol looks at test data after every epoch, --no-test never: leave out one"
         )
-    name = f"{config.name.replace('/', '-')}-{config.digest()[:8]}"
-    folder: Path = arguments.out or Path("runs") / name
+    folder: Path = arguments.out or TrainingFolder.choose(config).path
     summary = _find_summary(folder, config, with_test=not arguments.no_test)
     if summary is None:
         summary = _train(arguments, config, folder)
@@ -57,32 +55,11 @@ def train_real(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def read_document(path: Path) -> dict[str, Any] | None:
-    """A JSON object of a training's folder, None if it is not there.
-
-    Raises:
-        TrainingError: If it is damaged.
-    """
-    try:
-        document = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:
-        raise TrainingError(
-            f"{path} cannot be read: {error}; remove it and repeat mirrormargin train"
-        ) from error
-    if not isinstance(document, dict):
-        raise TrainingError(
-            f"{path} is damaged, it holds no JSON object: remove it and repeat mirrormargin train"
-        )
-    return document
-
-
 def _find_summary(
     folder: Path, config: TrainingConfig, *, with_test: bool
 ) -> dict[str, Any] | None:
     """What is asked for, if it is there."""
-    summary = read_document(folder / "summary.json")
+    summary = TrainingFolder(folder).read_summary()
     if summary is None or summary.get("digest") != config.digest():
         return None
     if not _is_unchanged(summary["data"]["sha256"], config):
@@ -108,7 +85,7 @@ def _train(arguments: argparse.Namespace, config: TrainingConfig, folder: Path) 
     from mirrormargin.training.loop import train_model
 
     device = _choose_device(arguments.device)
-    check_writable(folder / "summary.json")
+    check_writable(folder / SUMMARY)
     threads = torch.get_num_threads()
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
@@ -191,11 +168,8 @@ class _Watch:
             raise KeyboardInterrupt
 
     def _print_finished(self) -> None:
-        from mirrormargin.training.metrics import read_metrics
-
         if self._epoch > 1:
-            rows = [row for row in read_metrics(self.folder) if row["kind"] == "epoch"]
-            self.print_epochs(rows)
+            self.print_epochs(TrainingFolder(self.folder).read_metrics("epoch"))
 
     def print_epochs(self, rows: list[dict[str, Any]]) -> None:
         """Those that have not been printed yet."""
@@ -213,7 +187,6 @@ def _summarize(
     arguments: argparse.Namespace,
     device: str,
 ) -> dict[str, Any]:
-    from mirrormargin.runs import write_atomically
     from mirrormargin.training.summary import summarize_training
 
     summary = summarize_training(
@@ -222,18 +195,14 @@ def _summarize(
         with_test=not arguments.no_test,
         device=device,
     )
-    text = json.dumps(summary, allow_nan=False) + "\n"
-    write_atomically(folder / "summary.json", lambda file: file.write(text.encode()))
+    TrainingFolder(folder).write_summary(summary)
     return summary
 
 
 def _explain_interrupt(folder: Path, is_default: bool) -> None:
-    from mirrormargin.training.checkpoint import read_tensors
-
-    path = folder / "checkpoint.safetensors"
-    if not path.exists():
+    step = TrainingFolder(folder).read_step()
+    if step is None:
         print("mirrormargin: there is no checkpoint yet", file=sys.stderr)
         return
-    step = read_tensors(path)[1]["position"]["step"]
     again = "the same command" + ("" if is_default else f" with --out {folder}")
     print(f"mirrormargin: {again} goes on at step {step:,}", file=sys.stderr)

@@ -191,7 +191,6 @@ def judge(document: dict[str, Any]) -> int:
 
 def _print_list(as_json: bool) -> None:
     from mirrormargin.claims import CLAIMS, PAPERS
-    from mirrormargin.claims.experiments import EXPERIMENTS
 
     if as_json:
         from mirrormargin.cli.tables import print_json
@@ -205,7 +204,7 @@ def _print_list(as_json: bool) -> None:
         print(f"{paper}  {title}")
         for claim in CLAIMS:
             if claim.paper == paper:
-                needs = EXPERIMENTS[claim.experiment].needs
-                print(f"  {claim.id:<{width}}  {claim.title}{f' [needs {needs}]' * bool(needs)}")
+                needs = f" [needs {claim.needs}]" * bool(claim.needs)
+                print(f"  {claim.id:<{width}}  {claim.title}{needs}")
         print()
     print("mirrormargin reproduce NAME runs one, reproduce A a paper's, reproduce all everything.")

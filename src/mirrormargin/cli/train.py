@@ -156,14 +156,13 @@ def _train(arguments: argparse.Namespace) -> tuple[AttentionRecord, list[int | N
 
 def _refuse_real(folder: Path) -> None:
     """Trainings on real data go on by the command that began them: say which."""
-    from mirrormargin.cli.real_training import read_document
+    from mirrormargin.training.folder import TrainingFolder
 
-    document = read_document(folder / "config.json")
-    if document is not None and "config" in document:
-        from mirrormargin.training.config import TrainingConfig
-        from mirrormargin.training.overrides import format_command
+    real = TrainingFolder(folder)
+    if real.status not in ("empty", "foreign"):
+        from mirrormargin.training.configurations import format_command
 
-        command = format_command(TrainingConfig.from_dict(document["config"]))
+        command = format_command(real.read_config())
         raise TrainingError(
             f"{folder} holds a training on real data, which goes on without --resume: {command}"
             f" --out {shlex.quote(str(folder))}"

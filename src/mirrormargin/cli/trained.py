@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirrormargin.cli.real_training import read_document
-from mirrormargin.errors import TrainingError
+from mirrormargin.training.folder import TrainingFolder
 
 if TYPE_CHECKING:
     from mirrormargin.training.config import TrainingConfig
@@ -24,18 +23,7 @@ def read_training(folder: Path) -> TrainingConfig:
     Raises:
         TrainingError: If nothing was.
     """
-    from mirrormargin.training.config import TrainingConfig
-
-    try:
-        document = read_document(folder / "config.json") if folder.is_dir() else None
-    except OSError:  # a text in its place, longer than any name
-        document = None
-    if document is None or "config" not in document:
-        raise TrainingError(
-            f"{folder} holds no training on real data: give a folder that mirrormargin train wrote,"
-            " such as that of mirrormargin train digits/tiny"
-        )
-    return TrainingConfig.from_dict(document["config"])
+    return TrainingFolder(folder).read_config()
 
 
 def find_weights(folder: Path, name: str) -> Path:
@@ -44,9 +32,4 @@ def find_weights(folder: Path, name: str) -> Path:
     Raises:
         TrainingError: If the training has not ended.
     """
-    path = folder / f"{name}.safetensors"
-    if not path.exists():
-        raise TrainingError(
-            f"{path} does not exist, for the training has not ended: go on with mirrormargin train"
-        )
-    return path
+    return TrainingFolder(folder).find_weights(name)

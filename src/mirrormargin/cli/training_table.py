@@ -37,7 +37,7 @@ def summarize(record: AttentionRecord, seeds: Sequence[int | None]) -> dict[str,
     """One row for each exponent, medians over its runs, and one for each run."""
     import numpy as np
 
-    from mirrormargin.dynamics.descent.loop import End
+    from mirrormargin.dynamics.descent.record import End
 
     P, E, inits = record.norm.shape[:3]
     last = _measure_last(record)

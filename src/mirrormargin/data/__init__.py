@@ -1,6 +1,6 @@
 """Real data: verified files, word pieces, splits."""
 
-from mirrormargin.data.dataset import DataSet, InputForm, Split
+from mirrormargin.data.dataset import DataSet, InputForm, Split, augment_images, order_epoch
 from mirrormargin.data.encoding import encode_images, encode_texts, make_encoder
 from mirrormargin.data.loading import DATA_SETS, load_data
 
@@ -9,8 +9,10 @@ __all__ = [
     "DataSet",
     "InputForm",
     "Split",
+    "augment_images",
     "encode_images",
     "encode_texts",
     "load_data",
     "make_encoder",
+    "order_epoch",
 ]

@@ -1,15 +1,19 @@
-"""A data set as tensors: three splits of inputs and labels, and where they came from."""
+"""A data set as tensors: three splits of inputs and labels, and the batches of an epoch."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mirrormargin.errors import DataError
 
-__all__ = ["DataSet", "InputForm", "Split"]
+__all__ = ["DataSet", "InputForm", "Split", "augment_images", "order_epoch"]
+
+SHIFT = 4  # pixels, as in paper A
 
 
 @dataclass(frozen=True)
@@ -97,3 +101,32 @@ class DataSet(InputForm):
     test: Split
     sha256: dict[str, str]
     note: str
+
+
+def order_epoch(seed: int, epoch: int, size: int, batch_size: int) -> Tensor:
+    """Indices (batches, batch_size) of one epoch; a last, smaller batch is left out.
+
+    The order follows from the seed and the epoch's number alone, so a training that is resumed
+    finds it without drawing what came before.
+    """
+    digest = hashlib.sha256(f"{seed} {epoch}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    batch_size = min(batch_size, size)
+    order = torch.randperm(size, generator=generator)
+    return order[: size // batch_size * batch_size].view(-1, batch_size)
+
+
+def augment_images(images: Tensor) -> Tensor:
+    """Shift each image by up to 4 pixels (zeros come in) and mirror half of them."""
+    size, _, height, width = images.shape
+    padded = torch.nn.functional.pad(images, (SHIFT,) * 4)
+    top, left = torch.randint(0, 2 * SHIFT + 1, (2, size, 1), device=images.device)
+    rows = top + torch.arange(height, device=images.device)
+    columns = left + torch.arange(width, device=images.device)
+    is_mirrored = torch.rand(size, 1, device=images.device) < 0.5
+    columns = torch.where(is_mirrored, columns.flip(1), columns)
+    index = torch.arange(size, device=images.device)
+    # (size, height, width, channels) comes out of indexing around a slice.
+    return padded[index[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(
+        0, 3, 1, 2
+    )

@@ -10,21 +10,19 @@ tau = log t the flow is slow and stiff, and an implicit method follows it in som
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mirrormargin.arguments import check_exponent, check_finite, check_number, read_array
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.attention.arrays import check_finite, check_shape, read_array
 from mirrormargin.dynamics.flow_course import FlowCourse
 from mirrormargin.dynamics.flow_field import FlowField
 from mirrormargin.dynamics.flow_record import FlowRecord, FlowStatus
 from mirrormargin.dynamics.metrics import find_divergence, measure
 from mirrormargin.errors import ProblemError
 from mirrormargin.svm import Status, is_locally_optimal, solve_attention_svm
-from mirrormargin.svm.arguments import check_p
 from mirrormargin.svm.interior.threads import limit_threads
 
 __all__ = ["FlowRecord", "FlowStatus", "mirror_flow"]
@@ -78,11 +76,11 @@ def mirror_flow(
         >>> mirror_flow(synthetic.unit_sphere(seed=1), p=2.0, decades=300).status
         <FlowStatus.FOLLOWED: 'followed to the end'>
     """
-    p = check_p(p)
+    p = check_exponent(p, error=ProblemError)
     d = problem.dim
-    decades = _check_number("decades", decades, 0.0, MOST_DECADES)
-    lr = _check_number("lr", lr, 0.0, np.finfo(float).max)
-    tol = _check_number("tol", tol, *TOLS)
+    decades = check_number("decades", decades, above=0.0, most=MOST_DECADES)
+    lr = check_number("lr", lr, above=0.0)
+    tol = check_number("tol", tol, least=TOLS[0], most=TOLS[1])
     w0 = np.zeros((d, d)) if init is None else _read_matrix("init", init, d)
     given = None if target is None else _read_matrix("target", target, d)
     log10_k = _read_points(record, decades)
@@ -152,7 +150,7 @@ def _read_points(record: Any, decades: float) -> Array:
         return np.linspace(0.0, decades, NUM_POINTS + 1)
     points = read_array("record", record)
     if points.ndim == 0:
-        per_decade = _check_number("record", points.item(), 0.0, 1e6)
+        per_decade = check_number("record", points.item(), above=0.0, most=1e6)
         return np.linspace(0.0, decades, max(round(per_decade * decades), 1) + 1)
     if points.ndim != 1 or points.size == 0:
         raise ProblemError(
@@ -169,17 +167,4 @@ def _read_points(record: Any, decades: float) -> Array:
 
 
 def _read_matrix(name: str, value: Any, d: int) -> Array:
-    matrix = read_array(name, value)
-    check_shape(name, matrix, (d, d), "a square matrix of the tokens' width")
-    check_finite(name, matrix)
-    return matrix
-
-
-def _check_number(name: str, value: Any, low: float, high: float) -> float:
-    """A number above 0, or at least a positive ``low``, and at most ``high``."""
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    number = float(value) if is_number else np.nan
-    if not (number > 0 and low <= number <= high):
-        least = "above 0" if low == 0 else f"from {low:g}"
-        raise ProblemError(f"{name} is {value!r}: give a number {least}, at most {high:g}")
-    return number
+    return read_array(name, value, (d, d), "a square matrix of the tokens' width", finite=True)

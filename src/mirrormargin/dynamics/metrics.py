@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.attention.logits import attend, find_log_loss_gap, log_sum
+from mirrormargin.geometry.compiler import has_numba
 
 __all__ = ["MEASURES", "find_divergence", "find_norm", "measure"]
 
@@ -56,7 +57,8 @@ def measure(
         np.stack([getattr(problem, name) for problem in problems])[:, None]
         for name in ("tokens", "queries", "labels", "head")
     )
-    flat = W.reshape(len(problems), -1, *W.shape[-2:])
+    # One layout, whichever it came in: products of another one may differ in their last bits.
+    flat = np.ascontiguousarray(W).reshape(len(problems), -1, *W.shape[-2:])
     v = v if heads is None else heads.reshape(*flat.shape[:-1])
     count = max(1, BLOCK // max(X[..., 0].size, flat[:, 0].size))
     parts = [
@@ -99,6 +101,10 @@ def _measure(
 
 def find_norm(W: Array, p: float) -> Array:
     """|W|_p over the last two axes, without overflow or underflow on the way."""
+    if has_numba():
+        from mirrormargin.geometry.batched import norm_each
+
+        return norm_each(W.reshape(*W.shape[:-2], -1), p)
     size = np.abs(W)
     top = size.max(axis=(-1, -2))
     safe = np.where((top > 0) & (top < np.inf), top, 1.0)
@@ -107,9 +113,12 @@ def find_norm(W: Array, p: float) -> Array:
 
 def find_divergence(target: Array, W: Array, p: float) -> Array:
     """:func:`directional_divergence` of each W from its target; nan where one is zero or nan."""
-    if W.size > BLOCK and W.ndim > 2:
+    if has_numba():
+        from mirrormargin.geometry.batched import divergence_each
+
         targets = np.broadcast_to(target, W.shape)
-        return np.stack([find_divergence(U, V, p) for U, V in zip(targets, W, strict=True)])
+        shape = (*W.shape[:-2], -1)
+        return divergence_each(targets.reshape(shape), W.reshape(shape), p)
     with np.errstate(divide="ignore", invalid="ignore"):
         U = target / find_norm(target, p)[..., None, None]
         V = W / find_norm(W, p)[..., None, None]

@@ -28,6 +28,7 @@ from mirrormargin.geometry.compiled import fma
 __all__ = [
     "WIDTH",
     "absolute_sum",
+    "add_up",
     "exponentials",
     "largest",
     "leaf",
@@ -180,7 +181,8 @@ def absolute_sum(x):
 
 
 @_sum
-def _add_up(x):
+def add_up(x):
+    """sum x_j, of numbers that are not negative."""
     total = 0.0
     for j in range(len(x)):
         total += x[j]
@@ -205,7 +207,7 @@ def power_sum(x, factor, r, out):
     else:
         for j in range(len(x)):
             out[j] = _power(factor * abs(x[j]), r)
-    return _add_up(out)
+    return add_up(out)
 
 
 _VECTOR = ir.VectorType(ir.DoubleType(), WIDTH)

@@ -9,9 +9,9 @@ no dual norm and cannot be used with normalized steps.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+from mirrormargin.arguments import check_number
 from mirrormargin.errors import GeometryError
 from mirrormargin.geometry.arrays import as_tensors, widen
 from mirrormargin.geometry.potential import Potential
@@ -32,9 +32,7 @@ class HypentropyPotential(Potential):
     """
 
     def __init__(self, beta: float = 1.0) -> None:
-        if not 0 < beta < math.inf:
-            raise GeometryError(f"beta must be a number > 0, got {beta!r}")
-        self.beta = float(beta)
+        self.beta = check_number("beta", beta, above=0.0, error=GeometryError)
 
     def __repr__(self) -> str:
         return f"HypentropyPotential(beta={self.beta!r})"

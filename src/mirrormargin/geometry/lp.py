@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mirrormargin.arguments import check_exponent, check_number
 from mirrormargin.errors import GeometryError
 from mirrormargin.geometry.arrays import as_tensors, widen
 from mirrormargin.geometry.norms import lp_norm
@@ -109,31 +110,12 @@ class LpPotential(Potential):
         return lp_norm(gradient, self.dual_exponent)
 
 
-def check_exponent(p: Any) -> float:
-    """Return ``p`` as a float, or say why it cannot be an exponent."""
-    try:
-        value = float(p)
-    except (TypeError, ValueError):
-        raise GeometryError(f"p must be a number with 1 < p < inf, got {p!r}") from None
-    if not 1 < value < math.inf:
-        raise GeometryError(
-            f"p must satisfy 1 < p < inf, got {p!r}: psi_p is strictly convex only there; "
-            "for sparse weights take p near 1, such as 1.1"
-        )
-    return value
-
-
-def check_scale(scale: Any) -> float | str | None:
+def check_scale(scale: Any, *, error: type[Exception] = GeometryError) -> float | str | None:
     """Return a scale as None, "rms" or a positive float."""
-    if scale is None or scale == "rms":
+    if scale is None or (isinstance(scale, str) and scale == "rms"):
         return scale
-    try:
-        value = float(scale)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise GeometryError(f'scale must be None, "rms" or a number > 0, got {scale!r}')
-    return value
+    hint = '"rms" for that of the initial weights, None for none'
+    return check_number("scale", scale, above=0.0, hint=hint, error=error)
 
 
 def signed_power(x: Tensor, r: float) -> Tensor:

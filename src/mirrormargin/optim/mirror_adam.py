@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mirrormargin.arguments import check_number
 from mirrormargin.errors import OptimizerError
-from mirrormargin.optim.item import Item, by_path
-from mirrormargin.optim.mirror_optimizer import MirrorOptimizer, check_number
-from mirrormargin.optim.plain import foreach_mirror_adam, plain_mirror_adam
+from mirrormargin.optim.batch import Batch
+from mirrormargin.optim.mirror_optimizer import MirrorOptimizer
 
 __all__ = ["MirrorAdam"]
 
@@ -78,14 +78,13 @@ class MirrorAdam(MirrorOptimizer):
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
-        check_number(group, "eps", 0.0, float("inf"), "a number >= 0")
-        betas = group["betas"]
+        check_number("eps", group["eps"], least=0.0, error=OptimizerError)
         try:
-            valid = len(betas) == 2 and all(0 <= float(beta) < 1 for beta in betas)
+            beta1, beta2 = group["betas"]
         except (TypeError, ValueError):
-            valid = False
-        if not valid:
-            raise OptimizerError(f"betas must be two numbers in [0, 1), got {betas!r}")
+            raise OptimizerError(f"betas is {group['betas']!r}: give two numbers") from None
+        check_number("betas[0]", beta1, least=0.0, below=1.0, error=OptimizerError)
+        check_number("betas[1]", beta2, least=0.0, below=1.0, error=OptimizerError)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -94,46 +93,32 @@ class MirrorAdam(MirrorOptimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        batches = list(self._items())
+        batches = self._make_batches()
         if self._is_admitted(batches):
-            for group, items in batches:
-                if items:
-                    self._step_group(group, items)
+            for batch in batches:
+                self._step_batch(batch)
             self._remember(batches)
         return loss
 
-    def _step_group(self, group: dict[str, Any], items: list[Item]) -> None:
+    def _step_batch(self, batch: Batch) -> None:
+        group = batch.group
         beta1, beta2 = (float(beta) for beta in group["betas"])
         lr = float(group["lr"])
-        for item in items:
-            item.state["step"] = int(item.state.get("step", 0)) + 1
-        times = [item.state["step"] for item in items]
-        columns: list[list[Any]] = [
-            [item.param for item in items],
-            [item.grad for item in items],
-            [self._dual(group, item) for item in items],
-            [item.zeros("exp_avg") for item in items],
-            [item.zeros("exp_avg_sq") for item in items],
-            [item.zeros("max_exp_avg_sq") if group["amsgrad"] else None for item in items],
-            [lr / (1 - beta1**t) / item.factor for t, item in zip(times, items, strict=True)],
-            [(1 - beta2**t) ** -0.5 for t in times],
-        ]
-        for path, (*tensors, lrs, corrections) in by_path(items, columns):
-            _path_function(path)(
-                *tensors,
-                potential=self._potential(group),
-                lrs=lrs,
-                sq_corrections=corrections,
-                decay=1.0 - lr * float(group["weight_decay"]),
-                betas=(beta1, beta2),
-                eps=float(group["eps"]),
-                maximize=bool(group["maximize"]),
-            )
-
-
-def _path_function(path: str) -> Callable[..., None]:
-    if path == "fused":
-        from mirrormargin.optim.fused import fused_mirror_adam
-
-        return fused_mirror_adam
-    return foreach_mirror_adam if path == "foreach" else plain_mirror_adam
+        for state in batch.states:
+            state["step"] = int(state.get("step", 0)) + 1
+        times = [state["step"] for state in batch.states]
+        batch.path.mirror_adam(
+            batch.params,
+            batch.grads,
+            batch.duals,
+            batch.tensors("exp_avg"),
+            batch.tensors("exp_avg_sq"),
+            batch.tensors("max_exp_avg_sq") if group["amsgrad"] else None,
+            potential=batch.potential,
+            lrs=[lr / (1 - beta1**t) / k for t, k in zip(times, batch.kappas, strict=True)],
+            sq_corrections=[(1 - beta2**t) ** -0.5 for t in times],
+            decay=1.0 - lr * float(group["weight_decay"]),
+            betas=(beta1, beta2),
+            eps=float(group["eps"]),
+            maximize=bool(group["maximize"]),
+        )

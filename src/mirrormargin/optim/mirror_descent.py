@@ -16,16 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mirrormargin.arguments import check_choice, check_number
 from mirrormargin.errors import NonFiniteGradientError, OptimizerError
-from mirrormargin.geometry import LpPotential
-from mirrormargin.optim.item import Item, by_path
-from mirrormargin.optim.mirror_optimizer import MirrorOptimizer, check_choice, check_number
-from mirrormargin.optim.plain import foreach_mirror_descent, plain_mirror_descent
-from mirrormargin.optim.step_rules import dual_norms, polyak_root
+from mirrormargin.optim.batch import Batch
+from mirrormargin.optim.mirror_optimizer import MirrorOptimizer
+from mirrormargin.optim.norms import find_norms, invert
+from mirrormargin.optim.polyak import as_number, find_polyak_multiplier
 
 __all__ = ["MirrorDescent"]
 
-_Batches = list[tuple[dict[str, Any], list[Item]]]
+_STEP_RULES = ("constant", "normalized", "polyak")
 
 
 class MirrorDescent(MirrorOptimizer):
@@ -114,22 +114,23 @@ class MirrorDescent(MirrorOptimizer):
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
-        check_choice(group, "step_rule", ("constant", "normalized", "polyak"))
-        check_choice(group, "norm_over", ("tensor", "group"))
-        check_choice(group, "polyak", ("bregman", "dual_norm"))
-        check_number(group, "momentum", 0.0, 1.0, "a number in [0, 1)")
-        check_number(group, "f_min", -math.inf, math.inf, "a finite number", strict=True)
+        check_choice("step_rule", group["step_rule"], _STEP_RULES, error=OptimizerError)
+        check_choice("norm_over", group["norm_over"], ("tensor", "group"), error=OptimizerError)
+        check_choice("polyak", group["polyak"], ("bregman", "dual_norm"), error=OptimizerError)
+        check_number("momentum", group["momentum"], least=0.0, below=1.0, error=OptimizerError)
+        check_number("f_min", group["f_min"], error=OptimizerError)
         if group["max_lr"] is not None:
-            check_number(group, "max_lr", 0.0, math.inf, "None or a number > 0", strict=True)
+            check_number("max_lr", group["max_lr"], above=0.0, hint="or None", error=OptimizerError)
         if group["nesterov"] and not group["momentum"]:
             raise OptimizerError("nesterov=True needs momentum > 0")
         rule = group["step_rule"]
         if rule == "polyak" and group["maximize"]:
             raise OptimizerError("Polyak steps aim for the least loss: minimize -loss instead")
         needs_norm = rule == "normalized" or (rule == "polyak" and group["polyak"] == "dual_norm")
-        if needs_norm and not hasattr(self._potential(group), "dual_norm"):
+        own = group["potential"]
+        if needs_norm and own is not None and not hasattr(own, "dual_norm"):
             raise OptimizerError(
-                f"{group['potential']!r} has no dual norm, which this step rule needs: use "
+                f"{own!r} has no dual norm, which this step rule needs: use "
                 'step_rule="constant" or polyak="bregman"'
             )
 
@@ -152,172 +153,53 @@ class MirrorDescent(MirrorOptimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        batches = list(self._items())
+        batches = self._make_batches()
         if not self._is_admitted(batches) or not self._is_loss_admitted(batches, loss):
             return loss
-        polyak = self._polyak_multiplier(batches, loss)
+        norms = find_norms(batches)
+        multiplier = find_polyak_multiplier(batches, norms, loss)
         lengths = [
-            float(group["lr"]) * (polyak if group["step_rule"] == "polyak" else 1.0)
-            for group, _ in batches
+            float(group["lr"]) * (multiplier if group["step_rule"] == "polyak" else 1.0)
+            for group in self.param_groups
         ]
-        for (group, items), length in zip(batches, lengths, strict=True):
-            if items:
-                self._step_group(group, items, length)
+        for batch, its_norms in zip(batches, norms, strict=True):
+            self._step_batch(batch, lengths[batch.number], its_norms)
         self._remember(batches)
         self.effective_lr = lengths
         return loss
 
-    def _step_group(self, group: dict[str, Any], items: list[Item], length: float) -> None:
-        decay, rule = float(group["weight_decay"]), group["step_rule"]
+    def _step_batch(self, batch: Batch, length: float, norms: list[float]) -> None:
+        group, rule = batch.group, batch.group["step_rule"]
+        decay, momentum = float(group["weight_decay"]), float(group["momentum"])
         if rule == "normalized":
-            lr, grad_scales = length, _inverse_norms(group, items)
+            lr, grad_scales = length, [invert(norm) for norm in norms]
         elif rule == "polyak":
-            lr, grad_scales = 1.0, [(1.0, length)] * len(items)  # momentum averages these
+            lr, grad_scales = 1.0, [(1.0, length)] * len(batch.params)  # momentum averages these
         else:
-            lr, grad_scales = length, [(1.0, 1.0)] * len(items)
+            lr, grad_scales = length, [(1.0, 1.0)] * len(batch.params)
         if group["maximize"]:
             grad_scales = [(first, -second) for first, second in grad_scales]
-        columns: list[list[Any]] = [
-            [item.param for item in items],
-            [item.grad for item in items],
-            [self._dual(group, item) for item in items],
-            [item.zeros("momentum_buffer") if group["momentum"] else None for item in items],
-            grad_scales,
-            [lr / item.factor for item in items],
-            [decay * item.factor if rule == "constant" else 0.0 for item in items],
-        ]
-        for path, (*tensors, scales, lrs, coupled_decays) in by_path(items, columns):
-            _path_function(path)(
-                *tensors,
-                potential=self._potential(group),
-                grad_scales=scales,
-                lrs=lrs,
-                coupled_decays=coupled_decays,
-                decay=1.0 if rule == "constant" else max(0.0, 1.0 - length * decay),
-                momentum=float(group["momentum"]),
-                nesterov=bool(group["nesterov"]),
-            )
+        coupled = decay if rule == "constant" else 0.0
+        batch.path.mirror_descent(
+            batch.params,
+            batch.grads,
+            batch.duals,
+            batch.tensors("momentum_buffer") if momentum else None,
+            potential=batch.potential,
+            grad_scales=grad_scales,
+            lrs=[lr / kappa for kappa in batch.kappas],
+            coupled_decays=[coupled * kappa for kappa in batch.kappas],
+            decay=1.0 if rule == "constant" else max(0.0, 1.0 - length * decay),
+            momentum=momentum,
+            nesterov=bool(group["nesterov"]),
+        )
 
-    def _is_loss_admitted(self, batches: _Batches, loss: Any) -> bool:
-        """Whether Polyak's rule may use this loss, after the groups' policy on nan and inf."""
-        groups = [group for group, items in batches if group["step_rule"] == "polyak" and items]
+    def _is_loss_admitted(self, batches: list[Batch], loss: float | Tensor | None) -> bool:
+        """Whether Polyak's rule may use this loss, by the groups' policy on nan and inf."""
+        groups = [batch.group for batch in batches if batch.group["step_rule"] == "polyak"]
         policies = {group["nonfinite"] for group in groups} - {"propagate"}
-        if loss is None or not policies or math.isfinite(_number(loss)):
+        if loss is None or not policies or math.isfinite(as_number(loss)):
             return True
         if "raise" in policies:
-            raise NonFiniteGradientError(f"the loss is {_number(loss)}; no parameter was changed")
+            raise NonFiniteGradientError(f"the loss is {as_number(loss)}; no parameter was changed")
         return False
-
-    def _polyak_multiplier(self, batches: _Batches, loss: Any) -> float:
-        """The number that turns each Polyak group's lr into its step.
-
-        All Polyak groups share one loss, so they share one root; groups with different lr step
-        in proportion to them.
-        """
-        ours = [
-            (group, items)
-            for group, items in batches
-            if group["step_rule"] == "polyak" and items and float(group["lr"]) > 0
-        ]
-        top = max((float(group["lr"]) for group, _ in ours), default=0.0)
-        norms = [_norm(group, items) for group, items in ours]
-        if top == 0 or not any(norms):  # nothing to step, or nowhere to go
-            return 0.0
-        first = ours[0][0]
-        for name in ("f_min", "max_lr", "polyak"):
-            if any(group[name] != first[name] for group, _ in ours):
-                raise OptimizerError(
-                    f"groups with Polyak steps share one loss: their {name} must be equal"
-                )
-        if loss is None:
-            raise OptimizerError(
-                "Polyak steps need the loss: pass a closure, or call step(loss=loss)"
-            )
-        gap = _number(loss) - float(first["f_min"])
-        if math.isnan(gap):
-            return math.nan
-        target = top * max(gap, 0.0)
-        cap = math.inf if first["max_lr"] is None else float(first["max_lr"]) / top
-        # sum of lr ||g||^2 with the largest norm taken out: the squares underflow.
-        largest = max(norms)
-        lrs = [float(group["lr"]) for group, _ in ours]
-        spread = sum(lr * (norm / largest) ** 2 for lr, norm in zip(lrs, norms, strict=True))
-        quotient = target / largest / spread / largest
-        plain = all(group["potential"] is None and group["p"] == 2 for group, _ in ours)
-        if plain or first["polyak"] == "dual_norm":
-            return min(quotient, cap)
-        return polyak_root(self._decrease(ours), target, quotient, cap)
-
-    def _decrease(self, batches: _Batches) -> Callable[[float], float]:
-        """k -> < g, w - to_primal(u - k lr g) >, summed over all tensors in float64."""
-        terms = []
-        for group, items in batches:
-            potential, lr = self._potential(group), float(group["lr"])
-            for item in items:
-                dual = self._dual(group, item)
-                u = potential.to_dual(item.param.double()) if dual is None else dual.double()
-                gradient = item.grad.double()
-                step = gradient * (lr / item.factor)
-                terms.append((potential, potential.to_primal(u), u, gradient, step))
-
-        def decrease(k: float) -> float:
-            return sum(
-                float((g * (w - potential.to_primal(u - k * step))).sum())
-                for potential, w, u, g, step in terms
-            )
-
-        return decrease
-
-
-def _norm(group: dict[str, Any], items: list[Item]) -> float:
-    """||g||_2 of a Polyak group, or its dual norm under ``polyak="dual_norm"``."""
-    if group["polyak"] == "dual_norm":
-        return _dual_norms(group, items, together=True)[0]
-    return dual_norms(_grads(items), 2.0, _compiled(items), together=True)[0]
-
-
-def _inverse_norms(group: dict[str, Any], items: list[Item]) -> list[tuple[float, float]]:
-    """1 / ||g||_q as two factors, of each tensor or of the group; 0 for a zero gradient: no step.
-
-    Pinned by ``test_a_normalized_step_has_dual_length_lr``: one factor overflows for denormals.
-    """
-    norms = _dual_norms(group, items, group["norm_over"] == "group")
-    return [
-        (1.0, 0.0) if norm == 0 else (1.0, 1 / norm) if norm > _TINY else (1 / _TINY, _TINY / norm)
-        for norm in norms
-    ]
-
-
-_TINY = 2.0**-100
-
-
-def _dual_norms(group: dict[str, Any], items: list[Item], together: bool) -> list[float]:
-    potential = group["potential"]
-    if potential is None:
-        exponent = LpPotential(group["p"]).dual_exponent
-        return dual_norms(_grads(items), exponent, _compiled(items), together)
-    grads = _grads(items)
-    if together:
-        everything = torch.cat([g.flatten() for g in grads])
-        return [float(potential.dual_norm(everything))] * len(grads)
-    return [float(potential.dual_norm(g)) for g in grads]
-
-
-def _grads(items: list[Item]) -> list[Tensor]:
-    return [item.grad for item in items]
-
-
-def _compiled(items: list[Item]) -> list[bool]:
-    return [item.path == "fused" for item in items]
-
-
-def _number(loss: Any) -> float:
-    return float(loss.detach() if isinstance(loss, Tensor) else loss)
-
-
-def _path_function(path: str) -> Callable[..., None]:
-    if path == "fused":
-        from mirrormargin.optim.fused import fused_mirror_descent
-
-        return fused_mirror_descent
-    return foreach_mirror_descent if path == "foreach" else plain_mirror_descent

@@ -1,14 +1,8 @@
-"""What mirror optimizers share: checked groups, the dual state, checkpoints, the choice of path.
-
-The dual variable u of a tensor is kept as state (``state[param]["dual"]``) unless p is 1.5, 2 or 3,
-where it is a square or a root away. It must follow the weights: it is built from w when absent,
-rebuilt when the group's p changed, and compared with w whenever someone else wrote to w.
-"""
+"""What mirror optimizers share: checked options, batches of tensors, and checkpoints."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Hashable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -16,15 +10,24 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from mirrormargin.errors import GeometryError, NonFiniteGradientError, OptimizerError
+from mirrormargin.arguments import check_choice, check_exponent, check_number
+from mirrormargin.errors import NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential, Potential
-from mirrormargin.geometry.lp import check_exponent, check_scale
-from mirrormargin.optim.item import Item, dense_format, like
+from mirrormargin.geometry.compiler import require_numba
+from mirrormargin.geometry.lp import check_scale
+from mirrormargin.optim.batch import (
+    Batch,
+    batch_key,
+    choose_path,
+    fit,
+    follow_weights,
+    is_compilable,
+    stamp,
+)
 from mirrormargin.optim.plain import state_dtype
 
 __all__ = ["MirrorOptimizer"]
 
-_STATELESS = (1.5, 2.0, 3.0)
 _NONFINITE = ("propagate", "raise", "skip")
 
 
@@ -32,12 +35,12 @@ class MirrorOptimizer(Optimizer):
     """Base class of :class:`MirrorDescent` and :class:`MirrorAdam`."""
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
-        self._versions: dict[int, tuple[int, int]] = {}
+        self._seen: dict[int, tuple[int, int]] = {}
         super().__init__(params, defaults)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._versions = {}  # unknown weights: compare them with the dual state before use
+        self._seen = {}  # unknown weights: compare them with the dual state before use
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         params = param_group["params"]
@@ -59,25 +62,23 @@ class MirrorOptimizer(Optimizer):
         super().add_param_group({**param_group, **{key: merged[key] for key in checked}})
 
     def _check_group(self, group: dict[str, Any]) -> None:
-        """Raise unless every hyper-parameter of the group can be used."""
-        try:
-            group["p"] = check_exponent(group["p"])
-            group["scale"] = check_scale(group["scale"])
-        except GeometryError as error:
-            raise OptimizerError(str(error)) from None
-        potential = group["potential"]
-        if potential is not None:
-            if not isinstance(potential, Potential):
-                raise OptimizerError(f"potential must be a Potential or None, got {potential!r}")
-            if group["scale"] is not None or group["p"] != 2.0:
-                raise OptimizerError(
-                    f"p and scale belong to the lp potential; with {potential!r} leave them out"
-                )
-        for name, allowed in (("lr", "a number >= 0"), ("weight_decay", "a number >= 0")):
-            check_number(group, name, 0.0, math.inf, allowed)
-        check_choice(group, "nonfinite", _NONFINITE)
+        """Raise unless every option of the group can be used."""
+        group["p"] = check_exponent(group["p"], error=OptimizerError)
+        group["scale"] = check_scale(group["scale"], error=OptimizerError)
+        check_number("lr", group["lr"], least=0.0, error=OptimizerError)
+        check_number("weight_decay", group["weight_decay"], least=0.0, error=OptimizerError)
+        check_choice("nonfinite", group["nonfinite"], _NONFINITE, error=OptimizerError)
         if group["foreach"] and group["fused"]:
-            raise OptimizerError("fused and foreach cannot both be True: choose one path")
+            raise OptimizerError("foreach and fused are both True: choose one path")
+        potential = group["potential"]
+        if potential is None:
+            return
+        if not isinstance(potential, Potential):
+            raise OptimizerError(f"potential is {potential!r}: give a Potential, or None")
+        if group["scale"] is not None or group["p"] != 2.0:
+            raise OptimizerError(
+                f"p and scale belong to the lp potential; with {potential!r} leave them out"
+            )
 
     def _check_params(self, group: dict[str, Any]) -> None:
         for index, param in enumerate(_tensors_of(group["params"])):
@@ -86,21 +87,22 @@ class MirrorOptimizer(Optimizer):
                     f"parameter {index} has dtype {param.dtype}: only real floating-point "
                     "parameters can be trained; pass view_as_real(...) of complex ones"
                 )
-            if group["fused"] and not _is_fusable(group, param):
+            if group["fused"]:
+                require_numba("fused=True")
+            if group["fused"] and not is_compilable(group, param):
                 raise OptimizerError(
                     f"fused=True needs dense float32 CPU tensors and the lp potential; parameter "
                     f"{index} is {param.dtype} on {param.device}: use fused=None to let each "
                     "tensor take the fastest path it has"
                 )
 
-    def _items(self) -> Iterator[tuple[dict[str, Any], list[Item]]]:
-        """Each group with its tensors that have a gradient; checks all of them, changes nothing."""
+    def _make_batches(self) -> list[Batch]:
+        """Sort all tensors that have a gradient into batches; check all of them, step none."""
         for group in self.param_groups:
             self._check_group(group)  # options edited by hand are refused before any step
+        batches: list[Batch] = []
         for number, group in enumerate(self.param_groups):
-            may_fuse = group["fused"] is not False and not group["foreach"]
-            otherwise = "foreach" if group["foreach"] else "plain"
-            state, items = self.state, []
+            found: dict[Hashable, Batch] = {}
             for index, param in enumerate(group["params"]):
                 grad = param.grad
                 if grad is None:
@@ -111,107 +113,64 @@ class MirrorOptimizer(Optimizer):
                         f"{type(self).__name__} does not take: use sparse=False in the embedding "
                         "(rows with zero gradient are left untouched anyway)"
                     )
-                path = otherwise
-                if may_fuse and _is_fusable(group, param):
-                    path = "fused"
-                    if grad.dtype is not torch.float32 or grad.is_neg():
-                        grad = grad.to(torch.float32).resolve_neg()
-                    grad = like(grad, param)
-                kept = state[param]
-                factor = 1.0 if group["scale"] is None else self._factor(number, index, kept)
-                items.append(Item(param, grad, kept, path, factor))
-            yield group, items
+                path = choose_path(group, param)
+                key = batch_key(path, param)
+                if key not in found:
+                    found[key] = Batch(group, number, path, _potential(group), self._seen)
+                state = self.state[param]
+                kappa = 1.0 if group["scale"] is None else self._find_kappa(number, index, state)
+                found[key].add(param, grad, state, kappa)
+            batches += found.values()
+        return batches
 
     def _label(self, group: int, index: int) -> str:
         names = self.param_groups[group].get("param_names")
         return f"parameter {names[index]!r}" if names else f"parameter {index} of group {group}"
 
     @torch.no_grad()
-    def _is_admitted(self, batches: list[tuple[dict[str, Any], list[Item]]]) -> bool:
-        """Whether to step at all, after the groups' policy on nan and inf."""
-        for number, (group, items) in enumerate(batches):
-            if group["nonfinite"] == "propagate":
+    def _is_admitted(self, batches: list[Batch]) -> bool:
+        """Whether to step at all, by the groups' policy on nan and inf in gradients."""
+        for batch in batches:
+            if batch.group["nonfinite"] == "propagate":
                 continue
-            for item in items:
-                if bool(item.grad.isfinite().all()):
+            for param, grad in zip(batch.params, batch.grads, strict=True):
+                if bool(grad.isfinite().all()):
                     continue
-                if group["nonfinite"] == "skip":
+                if batch.group["nonfinite"] == "skip":
                     return False
-                index = next(i for i, p in enumerate(group["params"]) if p is item.param)
+                index = next(i for i, p in enumerate(batch.group["params"]) if p is param)
                 raise NonFiniteGradientError(
-                    f"the gradient of {self._label(number, index)} holds nan or inf; no parameter "
-                    'was changed. Lower lr or clip gradients; nonfinite="skip" leaves them out'
+                    f"the gradient of {self._label(batch.number, index)} holds nan or inf; no "
+                    'parameter was changed. Lower lr or clip gradients; nonfinite="skip" skips '
+                    "such steps"
                 )
         return True
 
-    def _potential(self, group: dict[str, Any]) -> Potential:
-        """The group's potential without its scale, which acts through the learning rate."""
-        return group["potential"] if group["potential"] is not None else _lp(group["p"])
-
-    def _factor(self, number: int, index: int, state: dict[str, Any]) -> float:
-        """kappa of the scaled potential kappa * psi_p."""
+    def _find_kappa(self, number: int, index: int, state: dict[str, Any]) -> float:
+        """The factor of the scaled potential kappa * psi_p."""
         group = self.param_groups[number]
         param, scale, lr = group["params"][index], group["scale"], float(group["lr"])
         if scale == "rms":
             if "scale" not in state:
                 state["scale"] = LpPotential(group["p"], "rms").bind(param).scale
             scale = state["scale"]
-        factor = LpPotential(group["p"], scale).factor
+        kappa = LpPotential(group["p"], scale).factor
         limits = torch.finfo(state_dtype(param))
-        if lr > 0 and not limits.tiny <= lr / max(factor, limits.tiny) <= limits.max:
+        if lr > 0 and not limits.tiny <= lr / max(kappa, limits.tiny) <= limits.max:
             raise OptimizerError(
-                f"scale={scale:.3g} at p={group['p']} makes lr a step of {lr / factor:.1e} in "
+                f"scale={scale:.3g} at p={group['p']} makes lr a step of {lr / kappa:.1e} in "
                 f"|w|^(p-1) for {self._label(number, index)}, which {limits.dtype} cannot hold: "
                 "use a smaller p, or float64 parameters"
             )
-        return factor
+        return kappa
 
-    def _dual(self, group: dict[str, Any], item: Item) -> Tensor | None:
-        """The tensor's u, in step with its weights; None where it is computed from them."""
-        param, state = item.param, item.state
-        key = group["p"] if group["potential"] is None else repr(group["potential"])
-        if key in _STATELESS:
-            state.pop("dual", None)
-            state.pop("dual_of", None)
-            return None
-        if "dual" not in state or state.get("dual_of") != key:
-            to_dual, _ = self._maps(group, param)
-            state["dual"], state["dual_of"] = to_dual(param), key
-        elif self._versions.get(id(param)) != (param._version, param.data_ptr()):
-            item.kept("dual")
-            self._compare(group, param, state)
-        return item.kept("dual")
-
-    def _compare(self, group: dict[str, Any], param: Tensor, state: dict[str, Any]) -> None:
-        """Rebuild u where w is no longer its image; keep it, dead zone and all, elsewhere."""
-        to_dual, to_primal = self._maps(group, param)
-        dual = like(state["dual"], param)
-        current = to_primal(dual).to(param.dtype) == param
-        state["dual"] = torch.where(current, dual, to_dual(param))
-
-    def _maps(
-        self, group: dict[str, Any], param: Tensor
-    ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-        """to_dual and to_primal exactly as the step computes them, so that bits can be compared."""
-        potential = self._potential(group)
-        if group["fused"] is False or group["foreach"] or not _is_fusable(group, param):
-            return lambda w: potential.to_dual(w.to(state_dtype(w))), potential.to_primal
-        from mirrormargin.geometry.kernels import power_tensors
-
-        def power(x: Tensor, r: float) -> Tensor:
-            y = torch.empty_like(x)
-            power_tensors([x], [y], r)
-            return y
-
-        p = group["p"]
-        return lambda w: power(w.detach(), p - 1), lambda u: power(u, 1 / (p - 1))
-
-    def _remember(self, batches: list[tuple[dict[str, Any], list[Item]]]) -> None:
-        self._versions = {
-            id(item.param): (item.param._version, item.param.data_ptr())
-            for _, items in batches
-            for item in items
-            if "dual" in item.state
+    def _remember(self, batches: list[Batch]) -> None:
+        """Note what the weights are after a step, to notice when someone else writes to them."""
+        self._seen = {
+            id(param): stamp(param)
+            for batch in batches
+            if batch.duals is not None
+            for param in batch.params
         }
 
     @torch.no_grad()
@@ -225,7 +184,7 @@ class MirrorOptimizer(Optimizer):
             for param in group["params"]:
                 state = self.state[param]
                 if "dual" in state:
-                    self._compare(group, param, state)
+                    follow_weights(param, state, _potential(group), choose_path(group, param))
 
     def state_dict(self) -> dict[str, Any]:
         """As in torch; a potential is stored by its ``repr``, so that no pickle is needed."""
@@ -275,30 +234,21 @@ class MirrorOptimizer(Optimizer):
         super().load_state_dict(state_dict)
         for group, potential in zip(self.param_groups, potentials, strict=True):
             group["potential"] = potential
+        # torch casts states to the dtype of the weights, and takes a string for a list.
         for saved_id, param, _, _ in pairs:
+            state = self.state[param]
             for key, value in state_dict["state"].get(saved_id, {}).items():
                 if _is_kept(key, value):
-                    kept = value.detach().to(param.device, state_dtype(param), copy=True)
-                    self.state[param][key] = like(kept, param)
-        self._versions = {}
+                    state[key] = value.detach().clone()
+                    fit(state, key, param)
+                else:
+                    state[key] = value
+        self._seen = {}
 
 
-def check_number(
-    group: dict[str, Any], name: str, low: float, high: float, allowed: str, strict: bool = False
-) -> None:
-    """Raise unless ``low <= group[name] < high`` (``low <`` if strict)."""
-    try:
-        value = float(group[name])
-    except (TypeError, ValueError):
-        value = math.nan
-    if not (low < value if strict else low <= value) or not value < high:
-        raise OptimizerError(f"{name} must be {allowed}, got {group[name]!r}")
-
-
-def check_choice(group: dict[str, Any], name: str, choices: tuple[str, ...]) -> None:
-    if group[name] not in choices:
-        allowed = ", ".join(repr(choice) for choice in choices)
-        raise OptimizerError(f"{name} must be one of {allowed}; got {group[name]!r}")
+def _potential(group: dict[str, Any]) -> Potential:
+    """The group's potential without its scale, which acts through the learning rate."""
+    return group["potential"] if group["potential"] is not None else _lp(group["p"])
 
 
 @lru_cache(maxsize=64)
@@ -319,16 +269,3 @@ def _tensors_of(params: Any) -> Iterator[Tensor]:
             tensor = entry[1] if isinstance(entry, tuple) else entry
             if isinstance(tensor, Tensor):  # anything else is for torch to refuse
                 yield tensor
-
-
-def _is_fusable(group: dict[str, Any], param: Tensor) -> bool:
-    return (
-        param.dtype is torch.float32
-        and param.is_cpu
-        and type(param) in _PLAIN_TYPES
-        and group["potential"] is None
-        and (param.is_contiguous() or dense_format(param) is not None)
-    )
-
-
-_PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter))

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mirrormargin.errors import ReportError
+from mirrormargin.training.folder import SUMMARY
 
 __all__ = ["CLAIMS", "EVIDENCE", "MAX_DEPTH", "RUN", "SUMMARY", "find_folders", "name_folders"]
 
 CLAIMS, RUN = "claims.json", "run.json"
-SUMMARY = "summary.json"  # of a model that was trained on real data
 FILES = (CLAIMS, RUN, SUMMARY)
 EVIDENCE = "evidence"
 MAX_DEPTH = 4  # levels below the folder that was given

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from mirrormargin.errors import ReportError
+from mirrormargin.figures.highlights import HighlightedTexts
 from mirrormargin.report.contents import Contents
-from mirrormargin.report.highlights import HighlightedTexts
 from mirrormargin.report.verdicts import VERDICTS, count_verdicts, describe_published, name_paper
 from mirrormargin.runs import write_atomically
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import ReportError
-from mirrormargin.report.figure import Axis, Figure, HeatFrames, Panel
-from mirrormargin.report.palette import HEAT, find_color
+from mirrormargin.figures import Axis, Figure, HeatFrames, Panel
+from mirrormargin.figures.palette import HEAT, find_color
 from mirrormargin.report.tables import describe_texts
 from mirrormargin.report.thinning import thin_figure
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from mirrormargin.report.figure import Figure, Table
+from mirrormargin.figures import Figure, Table
 from mirrormargin.report.verdicts import RECALLED, VERDICTS, count_verdicts, name_paper
 
 __all__ = ["format_claims", "format_colophon", "format_figures", "name_anchors"]

@@ -9,45 +9,40 @@ DIR/**/run.json, DIR/**/claims.json    several, up to four levels down, in the o
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from mirrormargin.errors import ReportError, RunError
+from mirrormargin.claims.evidence import Evidence, read_evidence
+from mirrormargin.dynamics.figures import KINDS, LabRun
+from mirrormargin.errors import ReportError, RunError, TrainingError
 from mirrormargin.report.folders import CLAIMS, EVIDENCE, RUN, SUMMARY, find_folders, name_folders
 from mirrormargin.runs import read_run
+from mirrormargin.training.folder import TrainingFolder
 
-__all__ = ["KINDS", "ClaimsFolder", "Evidence", "RunFolder", "Sources", "read_sources"]
+__all__ = ["ClaimsFolder", "Sources", "read_sources"]
 
 CLAIMS_FORMAT = 1
-TRAINING, FLOW = "attention training", "mirror flow"
-PATH, JOINT_PATH = "regularization path", "joint regularization path"
-KINDS = (TRAINING, FLOW, PATH, JOINT_PATH, EVIDENCE)
-MODEL = "model training"
 
-Arrays = dict[str, NDArray[Any]]
-Evidence = dict[str, tuple[dict[str, Any], Arrays]]  # by experiment
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
 class ClaimsFolder:
-    """Claims, and the evidence that they name, by experiment.
+    """Claims, and the evidence that they name.
 
     Attributes:
         name: How the folder is called on the page.
         folder: Where it is.
         document: What claims.json holds.
-        evidence: From the experiment's name to its document and arrays.
+        evidence: By the name of the experiment.
     """
 
     name: str
     folder: Path
     document: dict[str, Any]
-    evidence: Evidence
+    evidence: dict[str, Evidence]
 
     @property
     def claims(self) -> list[dict[str, Any]]:
@@ -55,38 +50,20 @@ class ClaimsFolder:
 
 
 @dataclass(frozen=True, eq=False)
-class RunFolder:
-    """A run: the name of its folder on the page, where it is, its kind, and what is in it."""
-
-    name: str
-    folder: Path
-    kind: str
-    document: dict[str, Any]
-    arrays: Arrays
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return self.arrays[name]
-
-    @property
-    def stem(self) -> str:
-        """The name as a part of a file's name."""
-        return self.name.replace("/", "-")
-
-    @property
-    def exponents(self) -> tuple[float, ...]:
-        """The exponents p of the run, from wherever its kind keeps them."""
-        found = self.arrays.get("p", self.document.get("p"))
-        if found is None:
-            found = self.document["settings"]["p"]
-        return tuple(float(p) for p in np.ravel(np.asarray(found, dtype=np.float64)))
-
-
-@dataclass(frozen=True, eq=False)
 class Sources:
-    """All that was found."""
+    """All that was found.
+
+    Attributes:
+        claims: Folders of claims.
+        evidence: Evidence that was given without its claims, by the name of its folder.
+        runs: Runs of the lab.
+        trainings: The summaries of models trained on real data, by the name of their folder.
+    """
 
     claims: tuple[ClaimsFolder, ...]
-    runs: tuple[RunFolder, ...]
+    evidence: dict[str, Evidence]
+    runs: tuple[LabRun, ...]
+    trainings: dict[str, dict[str, Any]]
 
 
 def read_sources(paths: Sequence[Path]) -> Sources:
@@ -100,15 +77,21 @@ def read_sources(paths: Sequence[Path]) -> Sources:
     if not paths:
         raise ReportError("no folder was given: name one that reproduce, train, flow or path wrote")
     claims: list[ClaimsFolder] = []
-    runs: list[RunFolder] = []
+    evidence: dict[str, Evidence] = {}
+    runs: list[LabRun] = []
+    trainings: dict[str, dict[str, Any]] = {}
     for name, folder in name_folders([one for path in paths for one in find_folders(Path(path))]):
         if (folder / CLAIMS).is_file():
             claims.append(_read_claims(name, folder))
         if (folder / RUN).is_file():
-            runs.append(_read_any_run(name, folder))
+            run = _read_any_run(name, folder)
+            if isinstance(run, Evidence):
+                evidence[name] = run
+            else:
+                runs.append(run)
         if (folder / SUMMARY).is_file():
-            runs.append(_read_summary(name, folder))
-    return Sources(tuple(claims), tuple(runs))
+            trainings[name] = _read_summary(folder)
+    return Sources(tuple(claims), evidence, tuple(runs), trainings)
 
 
 def _read_claims(name: str, folder: Path) -> ClaimsFolder:
@@ -136,47 +119,48 @@ def _read_claims(name: str, folder: Path) -> ClaimsFolder:
         raise ReportError(
             f"{file} is damaged ({error!r}): write it again with mirrormargin reproduce"
         ) from error
-    evidence: Evidence = {}
+    evidence: dict[str, Evidence] = {}
     places = (claim.get("evidence") for claim in document["claims"])
     for place in dict.fromkeys(place for place in places if place):
-        content, arrays = _read(folder / str(place), EVIDENCE)
-        evidence.setdefault(str(content.get("experiment", place)), (content, arrays))
+        found = _read(lambda place=place: read_evidence(folder / str(place)))
+        evidence.setdefault(found.experiment, found)
     return ClaimsFolder(name, folder, document, evidence)
 
 
-def _read_any_run(name: str, folder: Path) -> RunFolder:
+def _read_any_run(name: str, folder: Path) -> LabRun | Evidence:
     try:
         kind = json.loads((folder / RUN).read_bytes())["kind"]
     except OSError as error:
         raise ReportError(f"{folder / RUN} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise ReportError(f"{folder / RUN} is damaged: {error!r}") from error
+    if kind == EVIDENCE:
+        return _read(lambda: read_evidence(folder))
     if kind not in KINDS:
         raise ReportError(
             f"{folder} holds a run of kind {kind!r}, which has no figures: give one of"
-            f" {', '.join(KINDS)}"
+            f" {', '.join((*KINDS, EVIDENCE))}"
         )
-    document, arrays = _read(folder, kind)
-    return RunFolder(name, folder, kind, document, arrays)
+    document, arrays = _read(lambda: read_run(folder, kind))
+    return LabRun(name, folder, kind, document, arrays)
 
 
-def _read_summary(name: str, folder: Path) -> RunFolder:
-    file = folder / SUMMARY
+def _read_summary(folder: Path) -> dict[str, Any]:
     try:
-        document = json.loads(file.read_bytes())
-        for key in ("command", "config", "epochs", "shares", "validation", "weights"):
-            document[key]
-    except OSError as error:
-        raise ReportError(f"{file} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise ReportError(
-            f"{file} is damaged ({error!r}): remove it, mirrormargin train writes it again"
-        ) from error
-    return RunFolder(name, folder, MODEL, document, {})
+        document = TrainingFolder(folder).read_summary() or {}
+    except TrainingError as error:
+        raise ReportError(f"{error}; remove it, mirrormargin train writes it again") from error
+    for key in ("command", "config", "epochs", "shares", "validation", "weights"):
+        if key not in document:
+            raise ReportError(
+                f"{folder / SUMMARY} is damaged, it has no {key!r}: remove it, mirrormargin train"
+                " writes it again"
+            )
+    return document
 
 
-def _read(folder: Path, kind: str) -> tuple[dict[str, Any], Arrays]:
+def _read(read: Callable[[], T]) -> T:
     try:
-        return read_run(folder, kind)
+        return read()
     except RunError as error:
         raise ReportError(f"{error}; write the folder again") from error

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from mirrormargin.errors import ReportError
-from mirrormargin.report.figure import Axis, Figure, HeatFrames, Panel, Series
-from mirrormargin.report.palette import HEAT, INK, find_color
+from mirrormargin.figures import Axis, Figure, HeatFrames, Panel, Series
+from mirrormargin.figures.palette import HEAT, INK, find_color
 from mirrormargin.runs import write_atomically
 
 if TYPE_CHECKING:

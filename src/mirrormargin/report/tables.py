@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.report.figure import Figure, Panel, Series
-from mirrormargin.report.highlights import HighlightedTexts
+from mirrormargin.figures import Figure, Panel, Series
+from mirrormargin.figures.highlights import HighlightedTexts
 from mirrormargin.runs import write_atomically
 
 __all__ = ["COLUMNS", "describe_figure", "describe_texts", "format_csv", "write_tables"]

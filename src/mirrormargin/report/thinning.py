@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.report.figure import Figure, HeatFrames, Series
+from mirrormargin.figures import Figure, HeatFrames, Series
 
 __all__ = ["thin_figure", "thin_series"]
 

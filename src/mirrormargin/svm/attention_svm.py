@@ -16,17 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrormargin.svm.arguments import (
-    check_cap,
-    check_max_iter,
-    check_p,
-    check_threads,
-    check_tol,
-    read_attention,
-    read_rhs,
-    read_start,
-)
-from mirrormargin.svm.compiled import fits_kernel
+from mirrormargin.arguments import check_count, check_exponent, check_number, check_threads
+from mirrormargin.errors import ProblemError
+from mirrormargin.geometry.compiler import has_numba
+from mirrormargin.svm.compiled import Jobs, fits_kernel
+from mirrormargin.svm.inputs import check_cap, read_attention, read_rhs, read_start
 from mirrormargin.svm.interior.constraints import MatrixConstraints, TokenConstraints
 from mirrormargin.svm.interior.program import Program
 from mirrormargin.svm.interior.solver import Outcome, Status, refuse_row, solve_program
@@ -130,9 +124,10 @@ def solve_attention_svm(
     """
     X, z, chosen = read_attention(tokens, queries, selection)
     n, T, d = X.shape
-    program = build_program(X, z, chosen, check_p(p), read_rhs(rhs, n), check_cap(C))
-    check_tol(tol)
-    check_max_iter(max_iter)
+    p = check_exponent(p, error=ProblemError)
+    program = build_program(X, z, chosen, p, read_rhs(rhs, n), check_cap(C))
+    check_number("tol", tol, above=0.0, below=1.0, hint="1e-8 is the default")
+    check_count("max_iter", max_iter)
     check_threads(threads)
     start = None
     if warm_start is not None:
@@ -145,7 +140,8 @@ def solve_attention_svm(
         if threads is None and min(n * (T - 1), d * d) <= ONE_THREAD_BELOW:
             threads = 1
         with limit_threads(threads):
-            if compiled and program.is_plain and start is None and fits_kernel(n, T, d):
+            small = program.is_plain and start is None and fits_kernel(n, T, d)
+            if compiled and small and has_numba():
                 outcome = _solve_compiled(X, z, chosen, program.p, tol, max_iter)
             if outcome is None:
                 outcome = solve_program(to_small_matrix(program), tol, max_iter, start)
@@ -183,7 +179,7 @@ def _solve_compiled(
     X: Array, z: Array, chosen: NDArray[Any], p: float, tol: float, max_iter: int
 ) -> Outcome | None:
     """What the kernel offers, if it is certified."""
-    from mirrormargin.svm.compiled.jobs import Jobs, solve_jobs  # numba is slow to import
+    from mirrormargin.svm.compiled.jobs import solve_jobs  # numba is slow to import
 
     only = np.zeros(1, np.intp)
     jobs = Jobs(X[None], z[None], only, reference_tokens(chosen)[None], np.array([p]))

@@ -11,16 +11,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrormargin.attention.arrays import check_finite, check_shape, read_array
-from mirrormargin.errors import ProblemError
-from mirrormargin.svm.arguments import (
-    check_cap,
-    check_max_iter,
-    check_p,
+from mirrormargin.arguments import (
+    check_count,
+    check_exponent,
+    check_finite,
+    check_number,
     check_threads,
-    check_tol,
-    read_start,
+    read_array,
 )
+from mirrormargin.attention.problem import read_labels
+from mirrormargin.errors import ProblemError
+from mirrormargin.svm.inputs import check_cap, read_start
 from mirrormargin.svm.interior.constraints import MatrixConstraints
 from mirrormargin.svm.interior.program import Program
 from mirrormargin.svm.interior.solver import refuse_row, solve_program
@@ -84,21 +85,18 @@ def solve_decoder_svm(
     x = read_array("features", features)
     if x.ndim != 2 or x.size == 0:
         raise ProblemError(
-            f"features has shape {x.shape}, but must have shape (num_samples, dim), not empty:"
-            " stack one row for each sample"
+            f"features has shape {x.shape}: give shape (num_samples, dim), not empty, one row for"
+            " each sample"
         )
     check_finite("features", x)
-    y = read_array("labels", labels)
-    check_shape("labels", y, (len(x),), "one label for each sample")
-    wrong = np.flatnonzero(np.abs(y) != 1.0)
-    if wrong.size:
-        raise ProblemError(f"labels must be +1 or -1, but labels[{wrong[0]}] is {y[wrong[0]]:g}")
-    check_tol(tol)
-    check_max_iter(max_iter)
+    y = read_labels(labels, len(x))
+    check_number("tol", tol, above=0.0, below=1.0, hint="1e-8 is the default")
+    check_count("max_iter", max_iter)
     check_threads(threads)
     start = None if warm_start is None else read_start(warm_start, (len(x),))
+    exponent = check_exponent(p, error=ProblemError)
     ones, none = np.ones(len(x)), np.zeros(len(x), bool)
-    program = Program(MatrixConstraints(x * y[:, None]), check_p(p), ones, none, check_cap(C))
+    program = Program(MatrixConstraints(x * y[:, None]), exponent, ones, none, check_cap(C))
     zero = np.flatnonzero(~x.any(axis=1))
     if zero.size and C is None:
         outcome = refuse_row(program, int(zero[0]), "comparison with zero")

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.errors import ProblemError
-from mirrormargin.svm.arguments import read_attention
 from mirrormargin.svm.attention_svm import AttentionSVM, build_program, solve_attention_svm
+from mirrormargin.svm.inputs import read_attention
 from mirrormargin.svm.interior.constraints import TokenConstraints
 from mirrormargin.svm.interior.solver import Status
 

@@ -12,15 +12,16 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrormargin.attention import AttentionProblem
+from mirrormargin.arguments import check_count, check_number, check_threads, read_exponents
+from mirrormargin.attention.problem import AttentionProblem, read_problems
 from mirrormargin.errors import ProblemError, SolverError
+from mirrormargin.geometry.compiler import has_numba
 from mirrormargin.geometry.sharing import count_cores
-from mirrormargin.svm.arguments import check_max_iter, check_threads, check_tol
 from mirrormargin.svm.attention_svm import (
     COMPILED,
     MAX_ITER,
@@ -28,12 +29,14 @@ from mirrormargin.svm.attention_svm import (
     build_program,
     solve_attention_svm,
 )
-from mirrormargin.svm.compiled import fits_kernel
-from mirrormargin.svm.compiled.jobs import Jobs, Offers, other_tokens, solve_jobs
+from mirrormargin.svm.compiled import Jobs, fits_kernel, other_tokens
+from mirrormargin.svm.inputs import read_selections
 from mirrormargin.svm.interior.solver import Status
 from mirrormargin.svm.interior.threads import limit_threads
-from mirrormargin.svm.many_arguments import read_exponents, read_problems, read_selections
 from mirrormargin.svm.solution import SUPPORT, FarkasCertificate
+
+if TYPE_CHECKING:
+    from mirrormargin.svm.compiled.jobs import Offers
 
 __all__ = ["AttentionSVMs", "solve_many"]
 
@@ -162,12 +165,14 @@ def solve_many(
     exponents = read_exponents(p)
     n, T, d = members[0].tokens.shape
     chosen = read_selections(selections, (len(members), len(exponents)), n, T)
-    check_tol(tol)
-    check_max_iter(max_iter)
+    check_number("tol", tol, above=0.0, below=1.0, hint="1e-8 is the default")
+    check_count("max_iter", max_iter)
     check_threads(threads)
     jobs, places = _collect_jobs(members, exponents, chosen)
     columns = _make_columns(jobs)
-    if fits_kernel(n, T, d):
+    if fits_kernel(n, T, d) and has_numba():
+        from mirrormargin.svm.compiled.jobs import solve_jobs
+
         offers = solve_jobs(jobs, 0.5 * tol, int(max_iter), threads or count_cores())
         left = _enter_offers(columns, jobs, offers, tol)
     else:

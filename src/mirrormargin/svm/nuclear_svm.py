@@ -18,9 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrormargin.attention.arrays import read_numbers
+from mirrormargin.arguments import check_count, check_number, check_threads, read_numbers
 from mirrormargin.errors import ProblemError
-from mirrormargin.svm.arguments import check_max_iter, check_threads, check_tol, read_attention
 from mirrormargin.svm.attention_svm import (
     MAX_ITER,
     build_program,
@@ -28,6 +27,7 @@ from mirrormargin.svm.attention_svm import (
     scatter,
     to_small_matrix,
 )
+from mirrormargin.svm.inputs import read_attention
 from mirrormargin.svm.interior.certificate import cancellation
 from mirrormargin.svm.interior.constraints import TokenConstraints
 from mirrormargin.svm.interior.nuclear_path import (
@@ -146,8 +146,8 @@ def solve_nuclear_svm(
             f" norm is solved with at most {MAX_ROWS}: take fewer sequences or tokens"
         )
     program = build_program(X, z, chosen, 2.0, np.ones(len(X)))
-    check_tol(tol)
-    check_max_iter(max_iter)
+    check_number("tol", tol, above=0.0, below=1.0, hint="1e-8 is the default")
+    check_count("max_iter", max_iter)
     check_threads(threads)
     identical = find_identical(X, chosen, program)
     if identical is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import os
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,37 +11,27 @@ import torch
 from torch import nn
 
 from mirrormargin.data import DataSet, InputForm, load_data
-from mirrormargin.errors import DataError, TrainingError
+from mirrormargin.errors import TrainingError
 from mirrormargin.models import TextTransformer, VisionTransformer
 from mirrormargin.training.config import EncoderModel, ImageModel, TrainingConfig
+from mirrormargin.training.folder import TrainingFolder
 
-__all__ = ["INPUTS", "build_model", "load_inputs", "load_model", "load_training_data"]
-
-INPUTS = "inputs.json"  # in the folder of a training that has ended
-
-
-def load_training_data(config: TrainingConfig, **options: object) -> DataSet:
-    """The data of a configuration; options such as ``data_dir`` go to ``load_data``."""
-    return load_data(**asdict(config.data), **options)  # pyright: ignore[reportArgumentType]
+__all__ = ["build_model", "load_model", "load_training_data"]
 
 
-def load_inputs(folder: str | Path) -> InputForm:
-    """How the model of a folder that was trained in reads inputs, and what its classes are.
-
-    Raises:
-        TrainingError: If the training has not ended, or its file is damaged.
-    """
-    path = Path(folder) / INPUTS
-    try:
-        return InputForm.read_form(json.loads(path.read_bytes()))
-    except FileNotFoundError as error:
-        raise TrainingError(f"{path} does not exist: the training has not ended") from error
-    except (OSError, ValueError, AttributeError, DataError) as error:
-        raise TrainingError(f"{path} is damaged: {error}") from error
+def load_training_data(
+    config: TrainingConfig,
+    *,
+    data_dir: str | Path | None = None,
+    download: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+) -> DataSet:
+    """The data of a configuration; the options are those of :func:`mirrormargin.data.load_data`."""
+    return load_data(**asdict(config.data), data_dir=data_dir, download=download, progress=progress)
 
 
 def load_model(
-    folder: str | Path, inputs: InputForm | None = None, weights: str = "selected"
+    folder: str | os.PathLike[str], inputs: InputForm | None = None, weights: str = "selected"
 ) -> nn.Module:
     """The model of a folder that was trained in, in evaluation mode.
 
@@ -53,14 +44,12 @@ def load_model(
         TrainingError: If the training has not ended, its file is damaged, or the pruned one is of
             another model.
     """
-    from mirrormargin.training.checkpoint import read_tensors
-    from mirrormargin.training.pruning import load_pruned
+    from mirrormargin.training.tensor_files import load_pruned
 
-    folder = Path(folder)
+    home = TrainingFolder(folder)
     is_own = weights in ("selected", "final")
-    state, document = read_tensors(folder / f"{weights if is_own else 'final'}.safetensors")
-    config = TrainingConfig.from_dict(document["config"])
-    model = build_model(config, load_inputs(folder) if inputs is None else inputs)
+    state, config = home.read_weights(weights if is_own else "final")
+    model = build_model(config, home.read_inputs() if inputs is None else inputs)
     try:
         model.load_state_dict(state if is_own else load_pruned(weights))
     except RuntimeError as error:

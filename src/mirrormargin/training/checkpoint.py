@@ -1,56 +1,128 @@
-r"""All of a training's state in one file, so that it is there whole or not at all.
+"""The state of a training: everything that a checkpoint keeps, saved and restored to the bit.
 
-A safetensors file: tensors under ``model/``, ``selected/``, ``optimizer/<parameter>/``,
-``sparsifier/`` and ``random/``; everything else as JSON in the file's metadata. No pickle, and
-replaced by renaming.
+A checkpoint has tensors in the parts ``model``, ``selected``, ``optimizer``, ``sparsifier`` and
+``random``; the position and the optimizer's options are kept beside them as JSON.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from mirrormargin.data import DataSet
 from mirrormargin.errors import TrainingError
-from mirrormargin.runs import write_atomically
+from mirrormargin.training.building import build_model
+from mirrormargin.training.config import TrainingConfig
+from mirrormargin.training.folder import TrainingFolder
+from mirrormargin.training.optimizers import build_optimizer
+from mirrormargin.training.sparsifiers import build_sparsifier
+from mirrormargin.training.sparsity import count_underflowed
 
-__all__ = ["flatten_optimizer", "read_tensors", "restore_optimizer", "write_tensors"]
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], document: Any) -> None:
-    """Write tensors and a JSON document as one safetensors file, atomically."""
-    from safetensors.torch import save
-
-    contents = save(
-        {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()},
-        {"document": json.dumps(document)},
-    )
-    write_atomically(path, lambda file: file.write(contents))
+__all__ = ["Position", "TrainingState", "flatten_optimizer", "restore_optimizer"]
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
-    """Inverse of :func:`write_tensors`.
+@dataclass
+class Position:
+    """How far a training is.
 
-    Raises:
-        TrainingError: If the file is missing or damaged.
+    The losses and right answers are sums over the current epoch, and over the stretch of steps
+    since the last row of metrics.
     """
-    from safetensors import SafetensorError, safe_open
 
-    try:
-        with safe_open(path, "pt") as file:
-            document = json.loads(file.metadata()["document"])
-            return {name: file.get_tensor(name) for name in file.keys()}, document  # noqa: SIM118
-    except FileNotFoundError:
-        raise TrainingError(f"{path} does not exist") from None
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise TrainingError(
-            f"{path} is damaged: {error}; bring back a copy, or remove it and train again"
-        ) from error
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    epoch_loss: float = 0.0
+    epoch_right: int = 0
+    stretch_loss: float = 0.0
+    stretch_start: int = 0
+    selected_epoch: int = 0
+    selected_accuracy: float = -1.0
+    is_over: bool = False
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+
+
+class TrainingState:
+    """Model, optimizer, sparsifier, position, and the weights of the best epoch so far.
+
+    Building it sets torch's global random numbers to the seed of dropout and augmentation.
+    """
+
+    def __init__(self, config: TrainingConfig, data: DataSet, device: str) -> None:
+        self.config, self.device = config, device
+        self.model = build_model(config, data).to(device)
+        # In a sum over the batch the mean loss counts batch_size times, so must the penalty.
+        weight = min(config.batch_size, len(data.train)) if config.reduction == "sum" else 1
+        self.sparsifier = build_sparsifier(config.sparsifier, self.model, weight)
+        self.optimizer = build_optimizer(config.optimizer, self.model)
+        self.position = Position()
+        self.selected: dict[str, Tensor] = {}
+        torch.manual_seed(config.seeds.dropout)
+
+    def save(self, folder: TrainingFolder, metrics_bytes: int) -> None:
+        """Replace the checkpoint; ``metrics_bytes`` is how much of the metrics belongs to it."""
+        optimizer, rest = flatten_optimizer(self.optimizer)
+        parts = {
+            "model": self.model.state_dict(),
+            "selected": self.selected,
+            "optimizer": optimizer,
+            "sparsifier": self.sparsifier.tensors(),
+            "random": capture_random_state(self.device),
+        }
+        document = {
+            "digest": self.config.digest(),
+            "position": vars(self.position),
+            "optimizer": rest,
+            "metrics_bytes": metrics_bytes,
+        }
+        folder.write_checkpoint(parts, document)
+
+    def load(self, folder: TrainingFolder) -> int:
+        """Continue from the checkpoint if there is one.
+
+        Returns:
+            How many bytes of the metrics belong to it.
+
+        Raises:
+            TrainingError: If it is damaged, or belongs to another training.
+        """
+        found = folder.read_checkpoint()
+        if found is None:
+            return 0
+        parts, document = found
+        try:
+            if document["digest"] != self.config.digest():
+                raise ValueError("it belongs to another training")
+            for part in parts.keys() - {"random"}:
+                parts[part] = {k: tensor.to(self.device) for k, tensor in parts[part].items()}
+            self.model.load_state_dict(parts["model"])
+            restore_optimizer(self.optimizer, parts.get("optimizer", {}), document["optimizer"])
+            self.sparsifier.load(parts.get("sparsifier", {}))
+            self.selected = parts.get("selected", {})
+            restore_random_state(parts["random"], self.device)
+            self.position = Position(**document["position"])
+            return int(document["metrics_bytes"])
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise TrainingError(
+                f"the checkpoint in {folder.path} does not fit this training: {error}; remove it to"
+                " begin again"
+            ) from error
+
+    def count_underflowed(self) -> int:
+        """Weights that vanished in the number format, without those that were pruned."""
+        weights = dict(self.model.named_parameters())
+        counts = count_underflowed(self.optimizer, weights)
+        for name, mask in self.sparsifier.tensors().items():
+            if name in counts:
+                dual = self.optimizer.state[weights[name]]["dual"]
+                counts[name] -= int(((dual != 0) & ~mask.to(dual.device)).sum())
+        return sum(counts.values())
 
 
 def flatten_optimizer(optimizer: Optimizer) -> tuple[dict[str, Tensor], Any]:
@@ -67,7 +139,7 @@ def flatten_optimizer(optimizer: Optimizer) -> tuple[dict[str, Tensor], Any]:
 
 
 def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], document: Any) -> None:
-    """Give an optimizer, built as before over weights loaded before, its state back."""
+    """Give an optimizer its state back: built as before, over weights that are loaded already."""
     state: dict[int, dict[str, Any]] = {}
     for path, value in [*tensors.items(), *document["others"].items()]:
         index, _, key = path.partition("/")
@@ -89,6 +161,7 @@ def capture_random_state(device: str) -> dict[str, Tensor]:
 
 
 def restore_random_state(state: Mapping[str, Tensor], device: str) -> None:
+    """Inverse of :func:`capture_random_state`."""
     torch.set_rng_state(state["cpu"])
     if device.startswith("cuda") and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)

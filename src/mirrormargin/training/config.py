@@ -6,12 +6,13 @@ training, seeds. Its digest therefore names the result.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from mirrormargin.errors import TrainingError
+from mirrormargin.training.settings import Settings, read_settings
 
 __all__ = [
     "OPTIMIZERS",
@@ -27,86 +28,73 @@ __all__ = [
     "TrainingConfig",
 ]
 
-
-# To be raised when code changes in a way that gives other results for the same settings.
-RECIPE = 1
 OPTIMIZERS = ("MirrorDescent", "MirrorAdam", "SGD", "SNGD", "Polyak", "Adam", "AdamW")
 
-
-class _Settings:
-    """Numbers are floats where floats are meant: equal settings then have equal digests.
-
-    Whole numbers are sizes, at least 1, and rates of dropout are in [0, 1).
-    """
-
-    def __post_init__(self) -> None:
-        for item in fields(self):  # pyright: ignore[reportArgumentType]
-            name, value, kind = item.name, getattr(self, item.name), str(item.type)
-            if "float" in kind and type(value) is int:
-                object.__setattr__(self, name, float(value))
-            if value is None:
-                continue
-            if "int" in kind.replace(" ", "").split("|") and not (type(value) is int and value > 0):
-                raise TrainingError(f"{name} is a whole number, at least 1, got {value!r}")
-            if "dropout" in name and not (isinstance(value, float | int) and 0 <= value < 1):
-                raise TrainingError(f"{name} is a rate of dropout, in [0, 1), got {value!r}")
-            if name == "init_std" and not (isinstance(value, float | int) and value > 0):
-                raise TrainingError(f"init_std is a standard deviation, above 0, got {value!r}")
+Size = Annotated[int, Meta(ge=1, description="a whole number, at least 1")]
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number, 0 to 2^63 - 1")]
+Share = Annotated[float, Meta(ge=0, le=1, description="a share in [0, 1]")]
+Dropout = Annotated[float, Meta(ge=0, lt=1, description="a rate of dropout, in [0, 1)")]
+InitStd = Annotated[float, Meta(gt=0, description="a standard deviation, above 0")]
+Clip = Annotated[float, Meta(gt=0, description="the largest norm of a gradient, above 0")]
+Groups = Annotated[
+    tuple[tuple[str, dict[str, Any]], ...],
+    Meta(description='a list such as [["blocks.*", {"p": 1.1}]]'),
+]
 
 
 @dataclass(frozen=True)
-class DataConfig(_Settings):
+class DataConfig(Settings):
     """Arguments of :func:`mirrormargin.data.load_data`."""
 
     name: str
-    length: int | None = None
+    length: Size | None = None
     keep: str = "head"
-    vocab_size: int | None = None
-    num_train: int | None = None
+    vocab_size: Size | None = None
+    num_train: Size | None = None
     text_column: str = "text"
     label_column: str = "label"
 
 
 @dataclass(frozen=True)
-class TextModel(_Settings):
+class TextModel(Settings):
     """Sizes of a :class:`mirrormargin.models.TextTransformer`."""
 
-    width: int
-    num_layers: int
-    num_heads: int
-    hidden: int | None = None
-    dropout: float = 0.2
-    attention_dropout: float | None = None
-    embedding_dropout: float | None = None
-    init_std: float | None = None
+    width: Size
+    num_layers: Size
+    num_heads: Size
+    hidden: Size | None = None
+    dropout: Dropout = 0.2
+    attention_dropout: Dropout | None = None
+    embedding_dropout: Dropout | None = None
+    init_std: InitStd | None = None
 
 
 @dataclass(frozen=True)
-class ImageModel(_Settings):
+class ImageModel(Settings):
     """Sizes of a :class:`mirrormargin.models.VisionTransformer`."""
 
-    patch: int
-    width: int
-    num_layers: int
-    num_heads: int
-    hidden: int
-    upscale: int | None = None
-    dropout: float = 0.1
-    attention_dropout: float | None = None
-    hidden_dropout: float = 0.0
-    init_std: float | None = None
+    patch: Size
+    width: Size
+    num_layers: Size
+    num_heads: Size
+    hidden: Size
+    upscale: Size | None = None
+    dropout: Dropout = 0.1
+    attention_dropout: Dropout | None = None
+    hidden_dropout: Dropout = 0.0
+    init_std: InitStd | None = None
 
 
 @dataclass(frozen=True)
-class EncoderModel(_Settings):
+class EncoderModel(Settings):
     """A :class:`mirrormargin.models.PretrainedEncoder` with a new head."""
 
     pretrained: str = "minilm"
-    dropout: float = 0.1
+    dropout: Dropout = 0.1
 
 
 @dataclass(frozen=True)
-class OptimizerConfig(_Settings):
+class OptimizerConfig(Settings):
     """An optimizer by name (see :mod:`mirrormargin.training.optimizers`) and its options.
 
     ``groups`` gives parameters whose name matches a shell-style pattern other options, such as
@@ -121,7 +109,7 @@ class OptimizerConfig(_Settings):
     scale: float | str | None = None
     step_rule: str = "constant"
     max_lr: float | None = None
-    groups: tuple[tuple[str, dict[str, Any]], ...] = ()
+    groups: Groups = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -138,31 +126,21 @@ class OptimizerConfig(_Settings):
 
 
 @dataclass(frozen=True)
-class L1Penalty(_Settings):
+class L1Penalty(Settings):
     """``strength * ||w||_1`` of the block matrices, added to the mean loss."""
 
-    strength: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.strength >= 0:
-            raise TrainingError(f"the strength of a penalty is at least 0, got {self.strength}")
+    strength: Annotated[float, Meta(ge=0, description="a number, at least 0")]
 
 
 @dataclass(frozen=True)
-class Powerpropagation(_Settings):
+class Powerpropagation(Settings):
     """``w = theta |theta|^(alpha - 1)`` for the block matrices; theta is trained."""
 
-    alpha: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.alpha >= 1:
-            raise TrainingError(f"Powerpropagation's alpha is at least 1, got {self.alpha}")
+    alpha: Annotated[float, Meta(ge=1, description="a number, at least 1")]
 
 
 @dataclass(frozen=True)
-class GradualPruning(_Settings):
+class GradualPruning(Settings):
     """Block matrices are pruned by magnitude while they train, to ``share`` zeros.
 
     The share of zeros grows as ``share (1 - (1 - s)^3)``, s going from 0 to 1 between the shares
@@ -182,22 +160,26 @@ class GradualPruning(_Settings):
             )
 
 
+Sparsifier = Annotated[
+    L1Penalty | Powerpropagation | GradualPruning | None,
+    Meta(
+        description='null, or one of {"kind": "L1Penalty", "strength": 3e-5},'
+        ' {"kind": "Powerpropagation", "alpha": 4}, {"kind": "GradualPruning", "share": 0.95}'
+    ),
+]
+
+
 @dataclass(frozen=True)
-class Seeds:
+class Seeds(Settings):
     """Of the initial weights, of the order of the data, and of dropout and augmentation."""
 
-    init: int = 0
-    order: int = 0
-    dropout: int = 0
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if type(value) is not int or not 0 <= value < 2**63:
-                raise TrainingError(f"seeds.{name} is a whole number, 0 to 2^63 - 1, got {value!r}")
+    init: Seed = 0
+    order: Seed = 0
+    dropout: Seed = 0
 
 
 @dataclass(frozen=True)
-class TrainingConfig(_Settings):
+class TrainingConfig(Settings):
     """One training.
 
     Args:
@@ -228,43 +210,27 @@ class TrainingConfig(_Settings):
     data: DataConfig
     model: TextModel | ImageModel | EncoderModel
     optimizer: OptimizerConfig
-    epochs: int
-    batch_size: int = 100
-    reduction: str = "mean"
-    schedule: str = "constant"
-    warmup: float = 0.0
-    stop_accuracy: float | None = None
-    clip: float | None = None
+    epochs: Size
+    batch_size: Size = 100
+    reduction: Literal["mean", "sum"] = "mean"
+    schedule: Literal["constant", "cosine"] = "constant"
+    warmup: Share = 0.0
+    stop_accuracy: Share | None = None
+    clip: Clip | None = None
     augment: bool = False
-    sparsifier: L1Penalty | Powerpropagation | GradualPruning | None = None
-    protocol_size: int | None = None
-    frontier_size: int | None = None
+    sparsifier: Sparsifier = None
+    protocol_size: Size | None = None
+    frontier_size: Size | None = None
     paper_protocol: bool = False
-    precision: str = "float32"
+    precision: Literal["float32", "mixed"] = "float32"
     compile: bool = False
     seeds: Seeds = field(default_factory=Seeds)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, allowed in (
-            ("reduction", ("mean", "sum")),
-            ("schedule", ("constant", "cosine")),
-            ("precision", ("float32", "mixed")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise TrainingError(
-                    f"{name} is one of {', '.join(allowed)}, got {getattr(self, name)!r}"
-                )
-        for name, value in (("warmup", self.warmup), ("stop_accuracy", self.stop_accuracy)):
-            if value is not None and not (isinstance(value, float) and 0 <= value <= 1):
-                raise TrainingError(f"{name} is a share in [0, 1], got {value!r}")
-        if self.clip is not None and not (isinstance(self.clip, float) and self.clip > 0):
-            raise TrainingError(
-                f"clip is the largest norm of a gradient, above 0, got {self.clip!r}"
-            )
         if isinstance(self.sparsifier, GradualPruning) and self.stop_accuracy is not None:
             raise TrainingError(
-                "gradual pruning needs all steps to come to its share: leave out stop_accuracy"
+                "gradual pruning needs all steps to reach its share: leave out stop_accuracy"
             )
         is_changed = self.clip is not None or isinstance(self.sparsifier, L1Penalty)
         if self.optimizer.is_polyak and is_changed:
@@ -273,81 +239,14 @@ class TrainingConfig(_Settings):
                 " penalty, or choose another optimizer"
             )
 
-    def as_dict(self) -> dict[str, Any]:
-        """Nested dictionaries; what is a choice among classes says which."""
-        document = asdict(self)
-        for key in ("model", "sparsifier"):
-            value = getattr(self, key)
-            if value is not None:
-                document[key] = {"kind": type(value).__name__, **document[key]}
-        return document
-
     @classmethod
-    def from_dict(cls, document: dict[str, Any]) -> TrainingConfig:
+    def from_dict(cls, document: Any) -> TrainingConfig:
         """Inverse of :meth:`as_dict`.
 
         Raises:
-            TrainingError: If something is missing or unknown.
+            TrainingError: If a setting is missing or unknown, or takes no such value.
         """
-        classes = {
-            kind.__name__: kind
-            for kind in (
-                TextModel,
-                ImageModel,
-                EncoderModel,
-                L1Penalty,
-                Powerpropagation,
-                GradualPruning,
-            )
-        }
         try:
-            parts = dict(document)
-            for key in ("model", "sparsifier"):
-                if parts[key] is not None:
-                    part = dict(parts[key])
-                    parts[key] = classes[part.pop("kind")](**part)
-            optimizer = dict(parts["optimizer"])
-            optimizer["groups"] = tuple((pattern, dict(o)) for pattern, o in optimizer["groups"])
-            parts["optimizer"] = OptimizerConfig(**optimizer)
-            parts["data"] = DataConfig(**parts["data"])
-            parts["seeds"] = Seeds(**parts["seeds"])
-            return cls(**parts)
-        except TrainingError:
-            raise
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise TrainingError(f"this is no training configuration: {error!r}") from error
-
-    def digest(self) -> str:
-        """Sixteen hexadecimal digits, the same for the same training.
-
-        Settings that have their default value do not count, so that a new one changes nothing.
-        """
-        text = json.dumps([RECIPE, _list_changed(self)], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _list_changed(config: Any) -> dict[str, Any]:
-    """Type and settings other than the default ones, nested."""
-    changed: dict[str, Any] = {"": type(config).__name__}
-    for item in fields(config):
-        value = getattr(config, item.name)
-        if is_dataclass(value):
-            changed[item.name] = _list_changed(value)
-        elif value != item.default:
-            changed[item.name] = value
-    return changed
-
-
-def describe_changes(config: TrainingConfig, other: TrainingConfig) -> list[str]:
-    """Names of the settings in which two configurations differ, such as ``optimizer.lr``."""
-    changes: list[str] = []
-    for item in fields(config):
-        one, two = getattr(config, item.name), getattr(other, item.name)
-        if one == two:
-            continue
-        if type(one) is type(two) and is_dataclass(one):
-            inner = [f for f in fields(one) if getattr(one, f.name) != getattr(two, f.name)]
-            changes += [f"{item.name}.{f.name}" for f in inner]
-        else:
-            changes.append(item.name)
-    return changes
+            return read_settings(cls, document)
+        except TrainingError as error:
+            raise TrainingError(f"this is no training configuration: {error}") from error

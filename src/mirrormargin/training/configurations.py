@@ -11,6 +11,12 @@ B does.
 
 from __future__ import annotations
 
+import difflib
+import json
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from mirrormargin.errors import TrainingError
 from mirrormargin.training.config import (
     DataConfig,
@@ -20,8 +26,15 @@ from mirrormargin.training.config import (
     TextModel,
     TrainingConfig,
 )
+from mirrormargin.training.settings import list_changes, override
 
-__all__ = ["CONFIGURATIONS", "PAPER_RATES", "find_configuration"]
+__all__ = [
+    "CONFIGURATIONS",
+    "PAPER_RATES",
+    "find_configuration",
+    "format_command",
+    "list_overrides",
+]
 
 # Learning rates that paper A's authors published, by p and the number of layers.
 PAPER_RATES = {
@@ -141,14 +154,46 @@ _CONFIGURATIONS = (
 CONFIGURATIONS = {config.name: config for config in _CONFIGURATIONS}
 
 
-def find_configuration(name: str) -> TrainingConfig:
-    """The configuration of that name.
+def find_configuration(
+    name: str, changes: Mapping[str, Any] | Iterable[str] = ()
+) -> TrainingConfig:
+    """The configuration of that name, with some settings changed.
+
+    Args:
+        name: Such as ``imdb/small``.
+        changes: As in :func:`mirrormargin.training.override`.
 
     Raises:
-        TrainingError: If there is none; lists all.
+        TrainingError: If there is no such configuration or setting (suggests the nearest, and
+            lists all), or a setting takes no such value.
+
+    Example:
+        >>> find_configuration("digits/tiny", {"epochs": 10, "optimizer.p": 1.05}).epochs
+        10
     """
     if name not in CONFIGURATIONS:
-        raise TrainingError(
-            f"there is no configuration {name!r}: there are {', '.join(CONFIGURATIONS)}"
-        )
-    return CONFIGURATIONS[name]
+        text = f"there is no configuration {name!r}: there are {', '.join(CONFIGURATIONS)}"
+        nearest = difflib.get_close_matches(name, CONFIGURATIONS, 1)
+        raise TrainingError(f"{text}; did you mean {nearest[0]}?" if nearest else text)
+    return override(CONFIGURATIONS[name], changes)
+
+
+def list_overrides(config: TrainingConfig) -> dict[str, Any]:
+    """In what a configuration differs from the one of its name."""
+    base = CONFIGURATIONS[config.name]
+    document, changes = config.as_dict(), {}
+    for name in list_changes(base, config):
+        value: Any = document
+        for key in name.split("."):
+            value = value[key]
+        changes[name] = value
+    return changes
+
+
+def format_command(config: TrainingConfig) -> str:
+    """The command that makes the same training."""
+    if config.name not in CONFIGURATIONS:
+        return "mirrormargin.training.train_model with this configuration"
+    changes = (f"{name}={json.dumps(value)}" for name, value in list_overrides(config).items())
+    options = "".join(f" --set {shlex.quote(change)}" for change in changes)
+    return f"mirrormargin train {config.name}{options}"

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from mirrormargin.data import Split
 
-__all__ = ["compute_loss", "compute_probabilities", "count_right", "evaluate"]
+__all__ = ["Evaluation", "compute_loss", "compute_probabilities", "count_right", "evaluate"]
 
 BATCH = 250
+
+
+class Evaluation(NamedTuple):
+    """Mean loss, and accuracy in %."""
+
+    loss: float
+    accuracy: float
 
 
 def compute_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
@@ -41,8 +50,14 @@ def compute_probabilities(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, split: Split, size: int | None = None) -> tuple[float, float]:
-    """Mean loss and accuracy in % on the first ``size`` examples, all of them by default."""
+def evaluate(model: nn.Module, split: Split, size: int | None = None) -> Evaluation:
+    """Mean loss and accuracy in % on the first ``size`` examples, all of them by default.
+
+    Args:
+        model: Is evaluated in evaluation mode, and put back into the mode it was in.
+        split: Such as ``data.validation``.
+        size: At most so many examples; None for all.
+    """
     was_training, device = model.training, next(model.parameters()).device
     model.eval()
     loss, right = 0.0, 0
@@ -56,4 +71,4 @@ def evaluate(model: nn.Module, split: Split, size: int | None = None) -> tuple[f
             right += count_right(logits, labels)
     finally:
         model.train(was_training)
-    return loss / count, 100 * right / count
+    return Evaluation(loss / count, 100 * right / count)

@@ -1,76 +1,38 @@
-r"""The training loop: one that any optimizer goes through, and that can be killed at any moment.
+"""The training loop: one for every optimizer, which can be killed at any moment.
 
-A training lives in a folder:
-
-    config.json              the configuration, its digest, and digests of the data
-    metrics.jsonl            a row for every stretch of steps ("steps") and every epoch ("epoch")
-    checkpoint.safetensors   everything that the training needs to go on
-    final.safetensors        weights after the last epoch, by their plain names
-    selected.safetensors     weights of the epoch with the best validation accuracy
-    inputs.json              classes, sizes and vocabulary: to read new inputs without the data
-
-The last three are there once the training has ended.
-
-Calling :func:`train_model` again on a folder goes on from its checkpoint to the same result, bit
-for bit on the same CPU with the same number of threads. (GPUs add in no fixed order.)
+A training lives in a folder (:class:`mirrormargin.training.TrainingFolder`). Calling
+:func:`train_model` again on it resumes from its checkpoint and ends at the same result, bit for bit
+on the same CPU with the same number of threads. (GPUs add in no fixed order.)
 """
 
 from __future__ import annotations
 
-import json
+import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mirrormargin.data import DataSet
-from mirrormargin.errors import DivergedError, TrainingError
-from mirrormargin.runs import hold_lock, write_atomically
-from mirrormargin.training.batches import augment_images, order_epoch
-from mirrormargin.training.building import INPUTS, build_model
-from mirrormargin.training.checkpoint import (
-    capture_random_state,
-    flatten_optimizer,
-    read_tensors,
-    restore_optimizer,
-    restore_random_state,
-    write_tensors,
-)
-from mirrormargin.training.config import TrainingConfig, describe_changes
+from mirrormargin.data import DataSet, augment_images, order_epoch
+from mirrormargin.errors import DivergedError
+from mirrormargin.training.building import load_training_data
+from mirrormargin.training.checkpoint import TrainingState
+from mirrormargin.training.config import TrainingConfig
 from mirrormargin.training.evaluation import compute_loss, count_right, evaluate
+from mirrormargin.training.folder import TrainingFolder
 from mirrormargin.training.metrics import MetricsFile
-from mirrormargin.training.optimizers import build_optimizer
-from mirrormargin.training.schedule import find_factor
-from mirrormargin.training.sparsifiers import build_sparsifier, collect_weights
-from mirrormargin.training.sparsity import count_underflowed
+from mirrormargin.training.optimizers import find_factor
+from mirrormargin.training.sparsifiers import collect_weights
 
 __all__ = ["Training", "train_model"]
 
-ROWS = 200  # rows of "steps" in a whole training, about
+NUM_ROWS = 200  # rows of "steps" in a whole training, about
 
-
-@dataclass
-class Position:
-    """How far a training is; all of it is in a checkpoint."""
-
-    epoch: int = 0
-    batch: int = 0
-    step: int = 0
-    seconds: float = 0.0
-    # Of the epoch that is under way, and of the stretch of steps since the last row.
-    epoch_loss: float = 0.0
-    epoch_right: int = 0
-    stretch_loss: float = 0.0
-    stretch_start: int = 0
-    selected_epoch: int = 0
-    selected_accuracy: float = -1.0
-    is_over: bool = False
-    epochs: list[dict[str, Any]] = field(default_factory=list)
+OnStep = Callable[[int, int, dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -79,7 +41,8 @@ class Training:
 
     Attributes:
         config: What was trained.
-        epochs: One row an epoch, as in ``metrics.jsonl``.
+        folder: Where.
+        epochs: One row for each epoch, as in the folder's metrics.
         selected_epoch: The one with the best validation accuracy, the first of equals.
         final: Weights after the last epoch, by their plain names.
         selected: Weights of the selected epoch.
@@ -88,6 +51,7 @@ class Training:
     """
 
     config: TrainingConfig
+    folder: TrainingFolder
     epochs: list[dict[str, Any]]
     selected_epoch: int
     final: dict[str, Tensor]
@@ -98,145 +62,94 @@ class Training:
 
 def train_model(
     config: TrainingConfig,
-    data: DataSet,
-    folder: str | Path,
+    data: DataSet | None = None,
+    folder: str | os.PathLike[str] | None = None,
     *,
     device: str = "cpu",
     checkpoint_every: float = 30.0,
     tensorboard: bool = False,
-    on_step: Callable[[int, int, dict[str, Any]], None] | None = None,
+    on_step: OnStep | None = None,
 ) -> Training:
-    """Train, or go on training, in a folder.
+    """Train in a folder, or resume what was begun there.
 
     Args:
         config: What to train.
-        data: The configuration's data (:func:`load_training_data`).
-        folder: Where everything is kept; made if it does not exist.
+        data: The configuration's data; None to load it (:func:`load_training_data`).
+        folder: Where everything is kept, made if it does not exist; None for
+            ``runs/<name>-<digest>``.
         device: Where to compute.
         checkpoint_every: Seconds between two checkpoints. One is written after every epoch too.
         tensorboard: Write the metrics as TensorBoard events as well.
         on_step: Called after every step with its number, the number of all steps and what is
-            known: ``epoch``, ``train_loss`` and ``train_accuracy`` of it so far, and the best
+            known: ``epoch``, its ``train_loss`` and ``train_accuracy`` so far, and the best
             ``validation_accuracy`` so far, None in the first epoch. If it raises
             KeyboardInterrupt the training ends with a checkpoint of that step.
 
     Raises:
         TrainingError: If the folder holds another training, or one that is damaged.
-        DivergedError: If the loss is no number any more.
+        DivergedError: If the loss is not finite any more.
         RunError: If another process is training there.
     """
-    folder = Path(folder)
+    home = TrainingFolder.choose(config) if folder is None else TrainingFolder(folder)
+    data = load_training_data(config) if data is None else data
     devices = [torch.device(device)] if device.startswith("cuda") else []
     with torch.random.fork_rng(devices):
         # First of all: settings that do not fit together leave no folder behind.
-        run = _Run(config, data, folder, device)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise TrainingError(f"{folder} cannot be made: {error.strerror}") from error
-        with hold_lock(folder / ".lock", wait=False):
-            _claim_folder(folder, config, data)
-            return run.train(checkpoint_every, tensorboard, on_step)
+        loop = _Loop(config, data, home, device)
+        with home.hold():
+            home.claim(config, data)
+            return loop.train(checkpoint_every, tensorboard, on_step)
 
 
-def _claim_folder(folder: Path, config: TrainingConfig, data: DataSet) -> None:
-    path = folder / "config.json"
-    known = {"sha256": data.sha256, "size": len(data.train)}
-    if path.exists():
-        try:
-            document = json.loads(path.read_bytes())
-            found = TrainingConfig.from_dict(document["config"])
-        except (OSError, ValueError, KeyError, TypeError, TrainingError) as error:
-            raise TrainingError(
-                f"{path} is damaged: {error}; choose another folder, or remove this one"
-            ) from error
-        if found != config:
-            changes = ", ".join(describe_changes(found, config))
-            raise TrainingError(
-                f"{folder} holds another training (different: {changes}): go on with its own"
-                " settings, or choose another folder"
-            )
-        if document.get("data", known) != known:
-            raise TrainingError(
-                f"{folder} holds a training on other data, or its files have changed: go on with"
-                " that data, or choose another folder"
-            )
-        return
-    # Hidden files are of a training that was killed at once.
-    if any(not file.name.startswith(".") for file in folder.iterdir()):
-        raise TrainingError(
-            f"{folder} holds other things than a training: choose a folder that is empty or does"
-            " not exist"
-        )
-    document = {"digest": config.digest(), "config": config.as_dict(), "data": known}
-    text = json.dumps(document, indent=2)
-    write_atomically(path, lambda file: file.write(text.encode() + b"\n"))
-
-
-class _Run:
-    """A training in memory: model, optimizer, and the position that goes with them."""
-
-    def __init__(self, config: TrainingConfig, data: DataSet, folder: Path, device: str) -> None:
+class _Loop:
+    def __init__(
+        self, config: TrainingConfig, data: DataSet, folder: TrainingFolder, device: str
+    ) -> None:
         self.config, self.data, self.folder, self.device = config, data, folder, device
-        self.model = build_model(config, data).to(device)
+        self.state = TrainingState(config, data, device)
+        self.model, self.optimizer = self.state.model, self.state.optimizer
+        self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.batch_size = min(config.batch_size, len(data.train))
         self.num_batches = len(data.train) // self.batch_size
         self.num_steps = self.num_batches * config.epochs
-        self.every = max(1, self.num_steps // ROWS)
-        # In a sum over the batch the mean loss counts batch_size times, so must the penalty.
-        weight = self.batch_size if config.reduction == "sum" else 1
-        self.sparsifier = build_sparsifier(config.sparsifier, self.model, weight)
-        self.optimizer = build_optimizer(config.optimizer, self.model)
-        self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.forward: Callable[[Tensor], Tensor] = self.model
         if config.compile:
             self.forward = torch.compile(self.model)
         self.is_mixed = config.precision == "mixed" and device.startswith("cuda")
-        self.position = Position()
-        self.selected: dict[str, Tensor] = {}
-        torch.manual_seed(config.seeds.dropout)
 
-    def train(
-        self,
-        checkpoint_every: float,
-        tensorboard: bool,
-        on_step: Callable[[int, int, dict[str, Any]], None] | None,
-    ) -> Training:
-        path = self.folder / "checkpoint.safetensors"
-        written = self._load(path) if path.exists() else 0
-        position = self.position
-        with MetricsFile(self.folder, written, position.step, tensorboard) as metrics:
-            began = saved = time.monotonic()
-            before = position.seconds
+    def train(self, checkpoint_every: float, tensorboard: bool, on_step: OnStep | None) -> Training:
+        size = self.state.load(self.folder)
+        position = self.state.position
+        with self.folder.open_metrics(size, position.step, tensorboard) as metrics:
+            saved = time.monotonic()
+            began = saved - position.seconds
             while not position.is_over:
-                order = order_epoch(
-                    self.config.seeds.order,
-                    position.epoch,
-                    len(self.data.train),
-                    self.config.batch_size,
-                )
                 self.model.train()
-                for batch in order[position.batch :]:
-                    self._step(batch, metrics)
-                    now = time.monotonic()
-                    position.seconds = before + now - began
-                    if on_step is not None:
-                        try:
-                            on_step(position.step, self.num_steps, self._describe())
-                        except KeyboardInterrupt:
-                            self._save(path, metrics)
-                            raise
-                    if now - saved >= checkpoint_every and position.batch < self.num_batches:
-                        self._save(path, metrics)
+                for batch in self.order_epoch(position.epoch)[position.batch :]:
+                    self.step(batch, metrics)
+                    position.seconds = time.monotonic() - began
+                    try:
+                        if on_step is not None:
+                            on_step(position.step, self.num_steps, self.describe())
+                    except KeyboardInterrupt:
+                        self.state.save(self.folder, metrics.flush())
+                        raise
+                    is_due = time.monotonic() - saved >= checkpoint_every
+                    if is_due and position.batch < self.num_batches:
+                        self.state.save(self.folder, metrics.flush())
                         saved = time.monotonic()
-                self._end_epoch(metrics)
-                position.seconds = before + time.monotonic() - began
-                self._save(path, metrics)
+                self.end_epoch(metrics)
+                position.seconds = time.monotonic() - began
+                self.state.save(self.folder, metrics.flush())
                 saved = time.monotonic()
-        return self._finish()
+        return self.finish()
 
-    def _step(self, batch: Tensor, metrics: MetricsFile) -> None:
-        config, position = self.config, self.position
+    def order_epoch(self, epoch: int) -> Tensor:
+        seed = self.config.seeds.order
+        return order_epoch(seed, epoch, len(self.data.train), self.config.batch_size)
+
+    def step(self, batch: Tensor, metrics: MetricsFile) -> None:
+        config, position = self.config, self.state.position
         inputs = self.data.train.inputs[batch].to(self.device)
         labels = self.data.train.labels[batch].to(self.device)
         if config.augment:
@@ -249,7 +162,7 @@ class _Run:
             logits = self.forward(inputs)
         loss = compute_loss(logits.float(), labels, config.reduction)
         loss.backward()
-        self.sparsifier.after_backward()
+        self.state.sparsifier.after_backward()
         if config.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
         value = float(loss.detach())
@@ -259,24 +172,29 @@ class _Run:
             self.optimizer.step()
         position.step += 1
         position.batch += 1
-        self.sparsifier.after_step(position.step, self.num_steps)
+        self.state.sparsifier.after_step(position.step, self.num_steps)
+        self.check_loss(value)
         mean = value / (len(batch) if config.reduction == "sum" else 1)
-        self._check_loss(value)
-        position.epoch_loss += mean
-        position.epoch_right += count_right(logits.detach(), labels)
-        position.stretch_loss += mean
-        if position.step % self.every == 0:
+        self.count(mean, count_right(logits.detach(), labels), metrics)
+
+    def count(self, loss: float, right: int, metrics: MetricsFile) -> None:
+        """Add a step to the sums, and write a row where a stretch of steps ends."""
+        position = self.state.position
+        position.epoch_loss += loss
+        position.epoch_right += right
+        position.stretch_loss += loss
+        if position.step % max(1, self.num_steps // NUM_ROWS) == 0:
             steps = position.step - position.stretch_start
-            metrics.write(
-                "steps", position.step, {"train_loss": round(position.stretch_loss / steps, 6)}
-            )
+            row = {"train_loss": round(position.stretch_loss / steps, 6)}
+            metrics.write("steps", position.step, row)
             position.stretch_loss, position.stretch_start = 0.0, position.step
 
-    def _end_epoch(self, metrics: MetricsFile) -> None:
-        config, position = self.config, self.position
-        seen = self.num_batches * self.batch_size
+    def end_epoch(self, metrics: MetricsFile) -> None:
+        """Evaluate, keep the weights if they are the best so far, and see whether it is over."""
+        config, position = self.config, self.state.position
         loss, accuracy = evaluate(self.model, self.data.validation)
-        self._check_loss(loss)
+        self.check_loss(loss)
+        seen = self.num_batches * self.batch_size
         row = {
             "epoch": position.epoch + 1,
             "train_loss": round(position.epoch_loss / self.num_batches, 6),
@@ -285,8 +203,8 @@ class _Run:
             "validation_accuracy": round(accuracy, 4),
         }
         if config.paper_protocol:
-            _, test = evaluate(self.model, self.data.test, config.protocol_size)
-            row["test_accuracy"] = round(test, 4)
+            test = evaluate(self.model, self.data.test, config.protocol_size)
+            row["test_accuracy"] = round(test.accuracy, 4)
         position.epochs.append(row)
         metrics.write("epoch", position.step, row)
         position.epoch, position.batch = position.epoch + 1, 0
@@ -294,21 +212,36 @@ class _Run:
         if row["validation_accuracy"] > position.selected_accuracy:
             position.selected_accuracy = row["validation_accuracy"]
             position.selected_epoch = position.epoch
-            self.selected = collect_weights(self.model)
-        is_learnt = (
-            config.stop_accuracy is not None and row["train_accuracy"] >= 100 * config.stop_accuracy
-        )
+            self.state.selected = collect_weights(self.model)
+        enough = config.stop_accuracy
+        is_learnt = enough is not None and row["train_accuracy"] >= 100 * enough
         position.is_over = is_learnt or position.epoch >= config.epochs
 
-    def _check_loss(self, loss: float) -> None:
+    def finish(self) -> Training:
+        state, position = self.state, self.state.position
+        final = collect_weights(self.model)
+        self.folder.write_result(self.config, self.data, final, state.selected)
+        return Training(
+            config=self.config,
+            folder=self.folder,
+            epochs=position.epochs,
+            selected_epoch=position.selected_epoch,
+            final=final,
+            selected=state.selected,
+            seconds=position.seconds,
+            underflowed=state.count_underflowed(),
+        )
+
+    def check_loss(self, loss: float) -> None:
         if not isfinite(loss):
             raise DivergedError(
-                f"the loss is {loss} in step {self.position.step}: try a smaller learning rate"
-                f" than {self.config.optimizer.lr:g}"
+                f"the loss is {loss} in step {self.state.position.step}: try a smaller learning"
+                f" rate than {self.config.optimizer.lr:g}"
             )
 
-    def _describe(self) -> dict[str, Any]:
-        position = self.position
+    def describe(self) -> dict[str, Any]:
+        """What is known in the middle of an epoch."""
+        position = self.state.position
         steps = max(position.batch, 1)
         return {
             "epoch": position.epoch + 1,
@@ -316,68 +249,3 @@ class _Run:
             "train_accuracy": 100 * position.epoch_right / (steps * self.batch_size),
             "validation_accuracy": position.selected_accuracy if position.epochs else None,
         }
-
-    def _save(self, path: Path, metrics: MetricsFile) -> None:
-        optimizer, rest = flatten_optimizer(self.optimizer)
-        parts = {
-            "model": self.model.state_dict(),
-            "selected": self.selected,
-            "optimizer": optimizer,
-            "sparsifier": self.sparsifier.tensors(),
-            "random": capture_random_state(self.device),
-        }
-        tensors = {f"{part}/{k}": v for part, values in parts.items() for k, v in values.items()}
-        document = {
-            "digest": self.config.digest(),
-            "position": vars(self.position),
-            "optimizer": rest,
-            "metrics_bytes": metrics.flush(),
-        }
-        write_tensors(path, tensors, document)
-
-    def _load(self, path: Path) -> int:
-        """Go where the checkpoint is; returns how much of the metrics belongs to it."""
-        tensors, document = read_tensors(path)
-        parts: dict[str, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            part, _, key = name.partition("/")
-            parts.setdefault(part, {})[key] = tensor.to("cpu" if part == "random" else self.device)
-        try:
-            if document["digest"] != self.config.digest():
-                raise TrainingError(f"{path} belongs to another training than its folder")
-            self.model.load_state_dict(parts["model"])
-            restore_optimizer(self.optimizer, parts.get("optimizer", {}), document["optimizer"])
-            self.sparsifier.load(parts.get("sparsifier", {}))
-            self.selected = parts.get("selected", {})
-            restore_random_state(parts["random"], self.device)
-            self.position = Position(**document["position"])
-            return int(document["metrics_bytes"])
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise TrainingError(f"{path} does not fit this training: {error}") from error
-
-    def _finish(self) -> Training:
-        position, final = self.position, collect_weights(self.model)
-        form = json.dumps(self.data.describe_form(), ensure_ascii=False).encode()
-        write_atomically(self.folder / INPUTS, lambda file: file.write(form + b"\n"))
-        for name, weights in (("final", final), ("selected", self.selected)):
-            path = self.folder / f"{name}.safetensors"
-            write_tensors(path, weights, {"config": self.config.as_dict()})
-        return Training(
-            self.config,
-            position.epochs,
-            position.selected_epoch,
-            final,
-            self.selected,
-            position.seconds,
-            self._count_underflowed(),
-        )
-
-    def _count_underflowed(self) -> int:
-        """Weights that vanished in the number format, without those that were pruned."""
-        weights = dict(self.model.named_parameters())
-        counts = count_underflowed(self.optimizer, weights)
-        for name, mask in self.sparsifier.tensors().items():
-            if name in counts:
-                dual = self.optimizer.state[weights[name]]["dual"]
-                counts[name] -= int(((dual != 0) & ~mask.to(dual.device)).sum())
-        return sum(counts.values())

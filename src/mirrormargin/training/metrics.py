@@ -1,6 +1,7 @@
-"""Rows of a training's metrics, one JSON object a line, and TensorBoard events if wanted.
+"""Rows of metrics: one JSON object a line, and TensorBoard events if they are asked for.
 
-A training that goes on cuts off the rows that are newer than its checkpoint: it writes them again.
+A training that is resumed cuts off the rows that are newer than its checkpoint, because it writes
+them again.
 """
 
 from __future__ import annotations
@@ -12,28 +13,30 @@ from typing import Any
 
 from mirrormargin.errors import TrainingError
 
-__all__ = ["MetricsFile", "read_metrics"]
+__all__ = ["MetricsFile", "read_rows"]
 
 
 class MetricsFile:
-    """``metrics.jsonl`` in a folder, open for writing.
+    """A file of rows, open for writing.
 
     Args:
-        folder: Of the training.
-        size: How many bytes of what is there belong to the checkpoint.
+        path: The file; made if it does not exist.
+        size: How many bytes of what is there belong to the checkpoint; the rest is cut off.
         step: The checkpoint's step; TensorBoard's later events are hidden.
-        tensorboard: Whether to write events to ``tensorboard/`` too.
+        board: A folder for TensorBoard's events; None for no events.
+
+    Raises:
+        TrainingError: If the file is shorter than that, or TensorBoard is not installed.
     """
 
-    def __init__(self, folder: Path, size: int, step: int, tensorboard: bool) -> None:
-        path = folder / "metrics.jsonl"
+    def __init__(self, path: Path, size: int = 0, step: int = 0, board: Path | None = None) -> None:
         self._file = open(path, "ab")  # noqa: SIM115 (closed by __exit__)
         if os.fstat(self._file.fileno()).st_size < size:
             self._file.close()
             raise TrainingError(f"{path} is shorter than its checkpoint says: it was cut off")
         self._file.truncate(size)
         self._board: Any = None
-        if tensorboard:
+        if board is not None:
             try:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as error:
@@ -41,7 +44,7 @@ class MetricsFile:
                 raise TrainingError(
                     "TensorBoard is not installed: pip install tensorboard, or leave it out"
                 ) from error
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+            self._board = SummaryWriter(str(board), purge_step=step + 1)
 
     def write(self, kind: str, step: int, row: dict[str, Any]) -> None:
         """Append one row."""
@@ -69,14 +72,21 @@ class MetricsFile:
             self._board.close()
 
 
-def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
-    """All rows of a training; a last line that was cut off is left out."""
-    lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """All rows of a file; a last line that was cut off is left out.
+
+    Raises:
+        TrainingError: If the file cannot be read, or another line is damaged.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise TrainingError(f"{path} cannot be read: {error.strerror}") from error
     rows = []
     for number, line in enumerate(lines, 1):
         try:
             rows.append(json.loads(line))
         except ValueError:
             if number < len(lines):
-                raise TrainingError(f"{folder}/metrics.jsonl is damaged in line {number}") from None
+                raise TrainingError(f"{path} is damaged in line {number}") from None
     return rows

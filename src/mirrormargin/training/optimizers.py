@@ -1,14 +1,22 @@
-"""Optimizers by name, the mirror ones and those they are compared with.
+r"""Optimizers by name, and the schedule of their learning rate.
 
 MirrorDescent, MirrorAdam   this library's
 SGD, Adam, AdamW            torch's, the fastest form there is on the device
 SNGD                        stochastic normalised gradient descent: lr / ||gradient|| over all
                             parameters together, or all of a group (paper B)
 Polyak                      stochastic Polyak steps at p, lr being the factor, capped at max_lr
+
+In step k = 0, 1, ... the learning rate is multiplied with a factor: a linear rise over the first
+w = warmup * steps, then constant or down a cosine.
+
+    factor(k) = (k + 1) / w                                  for k < w
+                1                                            constant, afterwards
+                (1 + cos(pi (k - w) / (steps - w))) / 2      cosine, afterwards
 """
 
 from __future__ import annotations
 
+import math
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -20,7 +28,7 @@ from mirrormargin.errors import TrainingError
 from mirrormargin.optim import MirrorAdam, MirrorDescent, param_groups
 from mirrormargin.training.config import OPTIMIZERS, OptimizerConfig
 
-__all__ = ["build_optimizer"]
+__all__ = ["build_optimizer", "find_factor"]
 
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
@@ -44,6 +52,16 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
         is_rest = not _covers(patterns, model)
         optimizer = _build(config, param_groups(model, patterns | ({"*": {}} if is_rest else {})))
     return optimizer
+
+
+def find_factor(schedule: str, warmup: float, step: int, num_steps: int) -> float:
+    """What the learning rate is multiplied with in step ``step``, from 0, of ``num_steps``."""
+    rising = warmup * num_steps
+    if step < rising:
+        return min((step + 1) / rising, 1.0)
+    if schedule == "constant":
+        return 1.0
+    return (1 + math.cos(math.pi * (step - rising) / (num_steps - rising))) / 2
 
 
 def _covers(patterns: dict[str, Any], model: nn.Module) -> bool:

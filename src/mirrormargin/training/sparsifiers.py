@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from mirrormargin.training.config import GradualPruning, L1Penalty, Powerpropagation
+from mirrormargin.training.pruning import rank_magnitudes
 from mirrormargin.training.sparsity import select_matrices
 
 __all__ = ["Sparsifier", "build_sparsifier", "collect_weights"]
@@ -82,12 +83,10 @@ class _Gradual(Sparsifier):
 
     def _shrink(self, share: float) -> None:
         """Let the masks keep the largest entries of all matrices together; pruned ones are 0."""
-        entries = torch.cat([m.abs().flatten() for m in self.matrices.values()])
-        count = round(share * len(entries))
-        if count:
-            threshold = entries.kthvalue(count).values
+        ranked = rank_magnitudes(list(self.matrices.values()), share)
+        if ranked.num_smallest:
             for name, matrix in self.matrices.items():
-                self.masks[name] &= matrix.abs() > threshold
+                self.masks[name] &= matrix.abs() > ranked.threshold
 
     def tensors(self) -> dict[str, Tensor]:
         return dict(self.masks)

@@ -19,9 +19,9 @@ from mirrormargin.environment import describe_environment
 from mirrormargin.errors import TrainingError
 from mirrormargin.training.building import build_model
 from mirrormargin.training.config import TrainingConfig
+from mirrormargin.training.configurations import format_command
 from mirrormargin.training.evaluation import evaluate
 from mirrormargin.training.loop import Training
-from mirrormargin.training.overrides import format_command
 from mirrormargin.training.pruning import pruning_curve
 from mirrormargin.training.sparsity import (
     measure_sparsity,

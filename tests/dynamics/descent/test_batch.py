@@ -68,6 +68,27 @@ def test_a_batch_is_each_run_alone(way):
                 np.testing.assert_array_equal(value, getattr(alone, name), err_msg=name)
 
 
+def test_starts_have_the_same_duals_in_a_batch_and_alone():
+    # W -> |W|^(p-1): of an array of exponents NumPy takes another power than of 1/2 or 2 alone.
+    from mirrormargin.dynamics.descent.batch import make_batch
+
+    d, exponents = 100, np.array([1.5, 3.0, 1.1, 2.0])
+    problem = synthetic.unit_sphere(1, 2, 2, d)
+    starts = np.random.default_rng(0).normal(size=(1, len(exponents), 10, d, d))
+
+    def find_duals(exponents, starts):
+        return make_batch((problem,), exponents, "W", "constant", starts, None, {"lr": 1.0}).u
+
+    together = find_duals(exponents, starts).reshape(len(exponents), 10, d, -1)
+    for j, p in enumerate(exponents):
+        one = starts[:, j : j + 1]
+        for given in (one, one[..., ::-1].copy()[..., ::-1], np.asfortranarray(one)):
+            np.testing.assert_array_equal(find_duals(np.array([p]), given), together[j])
+        for k in (0, 3, 9):
+            alone = find_duals(np.array([p]), one[:, :, k : k + 1])
+            np.testing.assert_array_equal(alone[0], together[j, k])
+
+
 @WAY
 def test_threads_change_no_bit(way):
     records = [train(way, spheres(1, 2, 3), threads=threads) for threads in (1, 2, 3)]

@@ -261,6 +261,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_signal_leaves_a_record_that_goes_on(tmp_path, threads):
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path / "run"), str(threads)]

@@ -9,7 +9,7 @@ from autograd_training import distance, train_by_autograd
 import mirrormargin as mm
 from mirrormargin.attention import AttentionProblem, synthetic
 from mirrormargin.attention.losses import LOSSES
-from mirrormargin.dynamics.descent.loop import End
+from mirrormargin.dynamics.descent.record import End
 from mirrormargin.dynamics.descent.reference import train_literally
 
 EXPONENTS = [1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 5.0]

@@ -19,8 +19,8 @@ from typing import SupportsIndex
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from mirrormargin.arguments import check_count, check_number, check_seed
 from mirrormargin.attention.problem import AttentionProblem
-from mirrormargin.attention.synthetic.arguments import check_integer, check_number, check_seed
 from mirrormargin.errors import ProblemError
 
 __all__ = ["equal_scores", "signal_noise"]
@@ -60,9 +60,9 @@ def equal_scores(
         array([1., 0., 0., 0.])
     """
     rng = np.random.default_rng(check_seed(seed))
-    n = check_integer("num_sequences", num_sequences, least=1)
-    T = check_integer("num_tokens", num_tokens, least=2)
-    d = check_integer("dim", dim, least=1)
+    n = check_count("num_sequences", num_sequences)
+    T = check_count("num_tokens", num_tokens, least=2)
+    d = check_count("dim", dim)
     b = check_number("other_score", other_score)
     a = check_number("optimal_score", optimal_score)
     if a <= b:
@@ -132,9 +132,9 @@ def signal_noise(
         array([0.707, 0.707, 0.707, 0.707, 0.707, 0.707, 0.707, 0.707])
     """
     rng = np.random.default_rng(check_seed(seed))
-    n = check_integer("num_sequences", num_sequences, least=1)
-    T = check_integer("num_tokens", num_tokens, least=2)
-    d = check_integer("dim", dim, least=2)
+    n = check_count("num_sequences", num_sequences)
+    T = check_count("num_tokens", num_tokens, least=2)
+    d = check_count("dim", dim, least=2)
     signal = check_number("signal", signal, above=0.0)
     plus, minus = np.linalg.qr(rng.standard_normal((d, 2)))[0].T
     labels = rng.choice([-1.0, 1.0]) * rng.permutation(np.where(np.arange(n) % 2, -1.0, 1.0))

@@ -15,7 +15,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from mirrormargin.attention.arrays import check_finite, check_shape, read_array
+from mirrormargin.arguments import read_array
 from mirrormargin.attention.problem import AttentionProblem
 
 __all__ = ["joint_toy", "planar_joint"]
@@ -74,8 +74,6 @@ def planar_joint(
                [-0. ,  1. ],
                [ 0. ,  1.5]])
     """
-    other = read_array("third", third)
-    check_shape("third", other, (2,), "the two coordinates of a token")
-    check_finite("third", other)
+    other = read_array("third", third, (2,), "the two coordinates of a token", finite=True)
     tokens = [[[0.0, 0.0], x] for x in ([1.0, 1.0], [1.0, -1.0], other.tolist())]
     return AttentionProblem(tokens, [[1.0, 0.0]] * 3, [1, -1, 1], [0.0, 1.0], loss)

@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from mirrormargin.arguments import check_number, check_seed
 from mirrormargin.attention.problem import AttentionProblem
-from mirrormargin.attention.synthetic.arguments import check_number, check_seed
 
 __all__ = ["EPS", "planar_multi", "planar_single"]
 

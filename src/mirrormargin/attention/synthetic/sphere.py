@@ -15,8 +15,8 @@ from typing import SupportsIndex
 import torch
 from torch import Tensor
 
+from mirrormargin.arguments import check_count, check_seed
 from mirrormargin.attention.problem import AttentionProblem
-from mirrormargin.attention.synthetic.arguments import check_integer, check_seed
 
 __all__ = ["unit_sphere"]
 
@@ -51,9 +51,9 @@ def unit_sphere(
         AttentionProblem(num_sequences=6, num_tokens=8, dim=10, loss='logistic')
     """
     seed = check_seed(seed)
-    n = check_integer("num_sequences", num_sequences, least=1)
-    T = check_integer("num_tokens", num_tokens, least=2)
-    d = check_integer("dim", dim, least=1)
+    n = check_count("num_sequences", num_sequences)
+    T = check_count("num_tokens", num_tokens, least=2)
+    d = check_count("dim", dim)
     generator = torch.Generator(device="cpu").manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:

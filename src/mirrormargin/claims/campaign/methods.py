@@ -26,6 +26,7 @@ __all__ = [
     "LONG",
     "METHODS",
     "PAPER",
+    "PAPER_6",
     "PAPER_VIT",
     "PLAIN",
     "SMALL",
@@ -299,6 +300,7 @@ PAPER = tuple(
     for p, rates in PAPER_RATES.items()
     for layers, rate in rates.items()
 )
+PAPER_6 = tuple(method for method in PAPER if method.config == "imdb/paper-6")
 PAPER_VIT = (
     tune("cifar10/paper", "Adam", OptimizerConfig("Adam", 0.0), (1e-4,), seeds=(0,)),
     tune("cifar10/paper", "MD p=1.1", mirror_descent(1.1), (5e-2,), seeds=(0,)),

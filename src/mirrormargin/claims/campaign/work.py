@@ -19,8 +19,8 @@ from mirrormargin.claims.campaign.records import read_records, write_record
 from mirrormargin.errors import DivergedError, RunError
 from mirrormargin.runs import hold_lock
 from mirrormargin.training.building import load_training_data
+from mirrormargin.training.folder import TrainingFolder
 from mirrormargin.training.loop import train_model
-from mirrormargin.training.metrics import read_metrics
 from mirrormargin.training.summary import describe_origin, summarize_training
 
 __all__ = ["do_campaign", "find_missing", "make_record"]
@@ -103,7 +103,7 @@ def make_record(
     """Train in a folder below ``runs``, evaluate, and describe both."""
     config = run.config
     # A setting that means something else now must not meet what it meant before.
-    folder = runs / f"{run.key}-{config.digest()[:8]}"
+    folder = TrainingFolder(runs / f"{run.key}-{config.digest()[:8]}")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     data = load_training_data(config, data_dir=data_dir)
     report = None if on_step is None else partial(on_step, run)
@@ -112,6 +112,6 @@ def make_record(
     except DivergedError as error:
         return {"key": run.key, **describe_origin(config, data, device), "failed": str(error)}
     summary = summarize_training(training, data, with_test=run.with_test, device=device)
-    rows = [row for row in read_metrics(folder) if row["kind"] == "steps"]
+    rows = folder.read_metrics("steps")
     steps = {key: [row[key] for row in rows] for key in ("step", "train_loss")}
     return {"key": run.key, **summary, "steps": steps}

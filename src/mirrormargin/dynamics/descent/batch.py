@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.attention.compiled import LOSS_CODES, Data, Memory, allocate, pack, round_up
-from mirrormargin.dynamics.descent.loop import MODES, NUM_TENSORS, NUMBERS, RULES, End, advance
+from mirrormargin.dynamics.descent.loop import NUM_TENSORS, NUMBERS, advance
+from mirrormargin.dynamics.descent.record import MODES, RULES, End
+from mirrormargin.geometry.batched import power_each
 from mirrormargin.geometry.sharing import share_out
 
 __all__ = ["Batch", "make_batch"]
@@ -173,7 +175,7 @@ def make_batch(
     data = [copy.copy(packed[place[0]]) for place in np.ndindex(shape)]
     if mode == "joint":  # the loop writes the scores of its head
         data = [one._replace(scores=one.scores.copy()) for one in data]
-    duals = [np.sign(t) * np.abs(t) ** (p - 1)[:, None, None] for t in tensors]
+    duals = [power_each(tensor, p - 1) for tensor in tensors]
     return Batch(
         data=data,
         u=duals[0],

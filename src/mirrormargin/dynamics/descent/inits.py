@@ -11,13 +11,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.attention.arrays import check_finite, read_array
+from mirrormargin.arguments import check_number, read_array
 from mirrormargin.errors import ProblemError
 
 __all__ = ["NormalInit", "read_init"]
@@ -40,8 +39,7 @@ class NormalInit:
     same_for_all_p: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.std, Real) or not 0 <= self.std < np.inf:
-            raise ProblemError(f"std is {self.std!r}: give a number >= 0")
+        check_number("std", self.std, least=0.0)
         try:
             given = self.seeds if isinstance(self.seeds, Iterable) else (self.seeds,)
             seeds = tuple(operator.index(seed) for seed in given)
@@ -76,8 +74,7 @@ def read_init(
     if isinstance(init, NormalInit):
         # A head must not have the entries of its W.
         return init.draw(num_problems, exponents, shape, () if name == "init" else (1,))
-    array = read_array(name, init)
-    check_finite(name, array)
+    array = read_array(name, init, finite=True)
     if array.size == 0:
         raise ProblemError(f"{name} has shape {array.shape} and is empty: give at least one start")
     count = array.shape[-len(shape) - 1] if array.ndim > len(shape) else 1

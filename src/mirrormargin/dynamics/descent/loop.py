@@ -10,8 +10,8 @@ for each tensor, with ``lr (k + 1)^-decay`` in place of lr at step k; Polyak's s
 factors. Gradients are mantissas with a log-scale, and steps are taken in their units, so that a run
 goes on where gradients underflow.
 
-The rules are those of :mod:`mirrormargin.optim.step_rules`, and ``test_training_is_autograd_and_
-mirror_descent`` holds the two against each other.
+The rules are those of :class:`mirrormargin.MirrorDescent`, and ``test_training_is_autograd_and_
+mirror_descent`` compares the two. Polyak's root is found by :mod:`mirrormargin.optim.polyak`.
 """
 
 # pyright: reportPrivateImportUsage=false
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,8 @@ from mirrormargin.attention.compiled import (
     pull_back_turned,
     push_forward,
 )
+from mirrormargin.dynamics.descent import record
+from mirrormargin.dynamics.descent.record import MODES, RULES, End
 from mirrormargin.geometry import compiled as geometry
 from mirrormargin.geometry import doubles
 from mirrormargin.geometry.doubles import (
@@ -49,13 +50,11 @@ from mirrormargin.geometry.doubles import (
     weigh_rows,
 )
 from mirrormargin.geometry.routine import Routine
+from mirrormargin.optim import polyak
 
-__all__ = ["MODES", "NUMBERS", "NUM_TENSORS", "RULES", "End", "advance"]
+__all__ = ["NUMBERS", "NUM_TENSORS", "advance"]
 
-RULES = {"constant": 0, "normalized": 1, "polyak": 2}
 _CONSTANT, _NORMALIZED, _POLYAK = RULES.values()
-# What is trained: W; K and Q with W = K Q'; W and the head.
-MODES = {"W": 0, "KQ": 1, "joint": 2}
 _W, _KQ, _JOINT = MODES.values()
 # The numbers of a run, in the order of the kernel's argument; ``guess`` and ``capped`` are written.
 NUMBERS = ("p", "lr", "head_lr", "decay", "head_decay", "eps", "max_lr", "guess", "capped")
@@ -63,15 +62,6 @@ _P, _LR, _HEAD_LR, _DECAY, _HEAD_DECAY, _EPS, _MAX_LR, _GUESS, _CAPPED = range(9
 # Tensors to work in, of the shape of the larger trained one: gradients, W, and one more.
 NUM_TENSORS = 5
 _GRADIENT, _SECOND, _TURNED, _MATRIX, _SPARE = range(NUM_TENSORS)
-
-
-class End(IntEnum):
-    """Why a run stands where it is."""
-
-    RUNNING = 0
-    ZERO_GRADIENT = 1  # nothing moves any more
-    DIVERGED = 2  # the weights, or the next step, are not finite
-    OUT_OF_REACH = 3  # Polyak's floor is too far, and max_lr does not bound the step
 
 
 _RUNNING, _ZERO, _DIVERGED, _OUT_OF_REACH = (int(end) for end in End)
@@ -192,10 +182,9 @@ def _find_polyak_step(first, second, log_scale, p, target, numbers, spare):
 
 @leaf
 def _find_root(first, second, target, p, cap, numbers, spare):
-    """The step that predicts the target as its decrease. At most about ``cap``.
+    """The step that predicts the target as its decrease; infinite if it lies beyond the cap.
 
-    The decrease is nearly a power of the step: a bracketed secant in logarithms takes a handful of
-    evaluations from the last step of the run.
+    The search starts from the last step of the run.
     """
     if target == 0.0:
         return 0.0
@@ -205,63 +194,22 @@ def _find_root(first, second, target, p, cap, numbers, spare):
         g, g2 = first[2], second[2]
         squares = power_sum(g, 1.0, 2.0, spare[: len(g)])
         return target / (squares + power_sum(g2, 1.0, 2.0, spare[: len(g2)]))
-    goal = math.log(target)
-    x = numbers[_GUESS]
-    value = _log_decrease(first, second, x, p, spare) - goal
-    low, high, at_low, at_high = x, x, value, value
-    stride = 0.5
-    while at_high < 0.0:
-        low, at_low = high, at_high
-        high += stride
-        stride *= 2.0
-        # What lies beyond the cap does not matter, nor what floating point cannot hold.
-        if low > 700.0 or math.exp(min(low, 700.0)) >= cap:
-            return np.inf
-        at_high = _log_decrease(first, second, high, p, spare) - goal
-    stride = 0.5
-    while at_low > 0.0:
-        high, at_high = low, at_low
-        low -= stride
-        stride *= 2.0
-        if high < -700.0:
-            return 0.0
-        at_low = _log_decrease(first, second, low, p, spare) - goal
-    side = 0
-    for _ in range(200):
-        if at_low == 0.0 or high - low <= 1e-14 * max(1.0, abs(low)):
-            x = low
-            break
-        if at_high == 0.0:
-            x = high
-            break
-        x = 0.5 * (low + high)
-        if np.isfinite(at_low) and np.isfinite(at_high):
-            secant = (low * at_high - high * at_low) / (at_high - at_low)
-            x = secant if low < secant < high else x
-        value = _log_decrease(first, second, x, p, spare) - goal
-        if abs(value) <= 1e-13:
-            break
-        # Illinois: halve the weight of an end that stays twice, or the other never moves.
-        if value < 0.0:
-            low, at_low = x, value
-            at_high = 0.5 * at_high if side < 0 else at_high
-            side = -1
-        else:
-            high, at_high = x, value
-            at_low = 0.5 * at_low if side > 0 else at_low
-            side = 1
-    numbers[_GUESS] = x
-    return math.exp(x)
+    args = (first, second, p, math.log(target), spare)
+    log_step = _find_log_root(numbers[_GUESS], cap, args)
+    if math.isfinite(log_step):
+        numbers[_GUESS] = log_step
+    return math.exp(log_step)
 
 
 @leaf
-def _log_decrease(first, second, log_step, p, spare):
-    """log < g, w - to_primal(u - step g) >; inf where it overflows."""
+def _excess(log_step, args):
+    """log < g, w - to_primal(u - step g) > minus the logarithm of the target."""
+    first, second, p, goal, spare = args
     step = math.exp(log_step)
     total = _decrease(first, step, p, spare) + _decrease(second, step, p, spare)
-    if not total < np.inf:
+    if not total < np.inf:  # nan as well: only overflow makes it here
         return np.inf
-    return math.log(total) if total > 0.0 else -np.inf
+    return math.log(total) - goal if total > 0.0 else -np.inf
 
 
 @leaf
@@ -275,6 +223,9 @@ def _decrease(tensor, step, p, spare):
     for j in range(len(g)):
         total += g[j] * (w[j] - moved[j])
     return total
+
+
+_find_log_root = geometry.inlined(polyak.make_root_finder(_excess))
 
 
 @leaf
@@ -293,5 +244,6 @@ _SIGNATURE = types.UniTuple(_whole, 2)(
     *(_matrix, _matrix, _matrix, _matrix, _stack, _memory),
 )
 
-_SOURCES = [str(module.__file__) for module in (attention, losses, geometry, doubles)]
+_MODULES = (attention, losses, record, geometry, doubles, polyak)
+_SOURCES = [str(module.__file__) for module in _MODULES]
 advance: Routine = Routine(_make_loop, _SIGNATURE, [__file__, *_SOURCES])

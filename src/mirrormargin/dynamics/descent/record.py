@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.descent.loop import End
 from mirrormargin.dynamics.metrics import find_divergence
 from mirrormargin.errors import ProblemError, RunError
 from mirrormargin.runs import read_run, write_run
 
-__all__ = ["AttentionRecord", "TrainingSettings"]
+__all__ = ["MODES", "RULES", "AttentionRecord", "End", "TrainingSettings"]
 
 Array = NDArray[np.float64]
 KIND = "attention training"
+
+# Names and their codes in the compiled loop. Modes are what is trained: W; K and Q with W = K Q';
+# W and the head.
+RULES = {"constant": 0, "normalized": 1, "polyak": 2}
+MODES = {"W": 0, "KQ": 1, "joint": 2}
+
+
+class End(IntEnum):
+    """Why a run stands where it is."""
+
+    RUNNING = 0
+    ZERO_GRADIENT = 1  # nothing moves any more
+    DIVERGED = 2  # the weights, or the next step, are not finite
+    OUT_OF_REACH = 3  # Polyak's floor is too far, and max_lr does not bound the step
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.attention.arrays import read_array
+from mirrormargin.arguments import read_array
 from mirrormargin.errors import ProblemError
 
 __all__ = ["plan_steps", "read_counts", "read_lrs"]

@@ -10,30 +10,28 @@ which training freezes as soon as gradients are of the size of eps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.descent.arguments import (
-    check_at_least_zero,
+from mirrormargin.arguments import (
     check_choice,
-    check_max_lr,
-    check_rank,
-    check_target_tol,
-    read_batch,
-    read_target,
+    check_count,
+    check_number,
+    check_threads,
+    read_array,
+    read_exponents,
 )
-from mirrormargin.dynamics.descent.batch import make_batch
+from mirrormargin.attention.problem import AttentionProblem, read_problems
 from mirrormargin.dynamics.descent.inits import NormalInit, read_init
-from mirrormargin.dynamics.descent.loop import RULES
-from mirrormargin.dynamics.descent.record import AttentionRecord, TrainingSettings
-from mirrormargin.dynamics.descent.recording import Progress, restore_batch, train
+from mirrormargin.dynamics.descent.record import RULES, AttentionRecord, TrainingSettings
 from mirrormargin.dynamics.descent.schedule import plan_steps, read_counts, read_lrs
 from mirrormargin.errors import ProblemError
-from mirrormargin.svm.arguments import check_threads
-from mirrormargin.svm.many_arguments import read_exponents
+from mirrormargin.geometry.compiler import require_numba
+
+if TYPE_CHECKING:
+    from mirrormargin.dynamics.descent.recording import Progress
 
 __all__ = ["resume_training", "train_attention"]
 
@@ -89,6 +87,7 @@ def train_attention(
 
     Raises:
         ProblemError: (a ValueError) If an argument has a wrong shape or value.
+        MissingNumbaError: (an ImportError) If there is no Numba to compile with.
         TrainingInterrupted: (a KeyboardInterrupt) On Ctrl-C; its ``record`` holds what is done,
             and :func:`resume_training` goes on from it.
 
@@ -101,16 +100,24 @@ def train_attention(
         >>> bool((record.divergence[..., -1] < 0.01).all())
         True
     """
-    members = read_batch(problems)
+    require_numba("train_attention")
+    from mirrormargin.dynamics.descent.batch import make_batch
+    from mirrormargin.dynamics.descent.recording import train
+
+    members = read_problems(problems, same_loss=True)
     exponents = read_exponents(p)
     n, T, d = members[0].tokens.shape
     check_choice("step_rule", step_rule, RULES)
     check_choice("parameterization", parameterization, ("W", "KQ"))
     check_threads(threads)
-    check_at_least_zero("eps", eps)
-    max_lr, target_tol = check_max_lr(max_lr), check_target_tol(target_tol)
+    eps = check_number("eps", eps, least=0.0)
+    max_lr = check_number("max_lr", max_lr, above=0.0, most=np.inf)
+    # Here and not by the solver, which comes after the training.
+    target_tol = check_number("target_tol", target_tol, above=0.0, below=1.0)
     factored = parameterization == "KQ"
-    columns = check_rank(rank, d) if factored else d
+    columns = d
+    if factored and rank is not None:
+        columns = check_count("rank", rank, most=d, hint="or None")
     shape = (2, d, columns) if factored else (d, d)
     start = read_init(init, len(members), exponents, shape)
     if factored and not start.any():
@@ -120,7 +127,7 @@ def train_attention(
         )
     rates = read_lrs("lr", lr, len(exponents))
     counts = read_counts(num_steps, len(exponents))
-    aim = read_target(target, (*start.shape[:3], d, d))
+    aim = _read_target(target, (*start.shape[:3], d, d))
     batch = make_batch(
         members,
         exponents,
@@ -150,6 +157,22 @@ def train_attention(
     return train(members, settings, batch, planned, None, aim, threads, progress)
 
 
+def _read_target(target: Any, shape: tuple[int, ...]) -> Array | None:
+    """A target for each run; None for those that are found later, or for none at all."""
+    if target is None or (isinstance(target, str) and target == "own"):
+        return None
+    if isinstance(target, str):
+        raise ProblemError(f'target is {target!r}: give "own", an array or None')
+    array = read_array("target", target)
+    try:
+        return np.broadcast_to(array, shape).copy()
+    except ValueError:
+        raise ProblemError(
+            f"target has shape {array.shape}, which does not broadcast to {shape}, (problem, p,"
+            ' init, d, d): give one matrix, one for each run, "own" or None'
+        ) from None
+
+
 def resume_training(
     record: AttentionRecord,
     num_steps: int | ArrayLike | None = None,
@@ -174,7 +197,11 @@ def resume_training(
 
     Raises:
         ProblemError: (a ValueError) If ``num_steps`` lies before what was planned.
+        MissingNumbaError: (an ImportError) If there is no Numba to compile with.
     """
+    require_numba("resume_training")
+    from mirrormargin.dynamics.descent.recording import restore_batch, train
+
     check_threads(threads)
     settings = record.settings
     planned = record.planned

@@ -12,25 +12,20 @@ for Self-attention", under which |W| grows like log k and |v| like k^(1/3).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
-from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.descent.arguments import (
-    check_at_least_zero,
-    check_choice,
-    check_target_tol,
-    read_batch,
-)
-from mirrormargin.dynamics.descent.batch import make_batch
+from mirrormargin.arguments import check_choice, check_number, check_threads, read_exponents
+from mirrormargin.attention.problem import AttentionProblem, read_problems
 from mirrormargin.dynamics.descent.inits import NormalInit, read_init
 from mirrormargin.dynamics.descent.record import AttentionRecord, TrainingSettings
-from mirrormargin.dynamics.descent.recording import Progress, train
 from mirrormargin.dynamics.descent.schedule import plan_steps, read_counts, read_lrs
 from mirrormargin.errors import ProblemError
-from mirrormargin.svm.arguments import check_threads
-from mirrormargin.svm.many_arguments import read_exponents
+from mirrormargin.geometry.compiler import require_numba
+
+if TYPE_CHECKING:
+    from mirrormargin.dynamics.descent.recording import Progress
 
 __all__ = ["train_joint"]
 
@@ -83,6 +78,7 @@ def train_joint(
 
     Raises:
         ProblemError: (a ValueError) If an argument has a wrong shape or value.
+        MissingNumbaError: (an ImportError) If there is no Numba to compile with.
         TrainingInterrupted: (a KeyboardInterrupt) On Ctrl-C, with the record so far.
 
     Example:
@@ -91,7 +87,11 @@ def train_joint(
         >>> record.final_selection[0, :, 0].tolist()
         [[1, 0], [1, 0], [0, 0]]
     """
-    members = read_batch(problems)
+    require_numba("train_joint")
+    from mirrormargin.dynamics.descent.batch import make_batch
+    from mirrormargin.dynamics.descent.recording import train
+
+    members = read_problems(problems, same_loss=True)
     exponents = read_exponents(p)
     d = members[0].dim
     check_choice("step_rule", step_rule, ("normalized", "constant"))
@@ -99,11 +99,11 @@ def train_joint(
         given = repr(target) if isinstance(target, str) else f"a {type(target).__name__}"
         raise ProblemError(f'target is {given}: give "own" or None')
     check_threads(threads)
-    check_at_least_zero("eps", eps)
-    target_tol = check_target_tol(target_tol)
+    eps = check_number("eps", eps, least=0.0)
+    target_tol = check_number("target_tol", target_tol, above=0.0, below=1.0)
     decays = {
-        "decay": check_at_least_zero("decay", decay),
-        "head_decay": check_at_least_zero("head_decay", head_decay),
+        "decay": check_number("decay", decay, least=0.0),
+        "head_decay": check_number("head_decay", head_decay, least=0.0),
     }
     W = read_init(init, len(members), exponents, (d, d))
     v = read_init(head_init, len(members), exponents, (d,), "head_init")

@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mirrormargin.arguments import check_count, check_exponent, check_number, check_seed
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.attention.synthetic.arguments import check_integer, check_seed
 from mirrormargin.dynamics.paths.branches import Found, Progress, follow_branches
 from mirrormargin.dynamics.paths.joint_candidates import Candidate, find_candidates, solve_candidate
 from mirrormargin.dynamics.paths.joint_landscape import JointBlocks, JointLandscape, JointPoint
@@ -43,7 +43,6 @@ from mirrormargin.dynamics.paths.regularization_path import ONE_THREAD_BELOW, Pa
 from mirrormargin.errors import ProblemError, SolverError
 from mirrormargin.geometry import directional_divergence
 from mirrormargin.svm import AttentionSVM, DecoderSVM
-from mirrormargin.svm.arguments import check_max_iter, check_p, check_tol
 from mirrormargin.svm.interior.threads import limit_threads
 
 __all__ = ["JointRegularizationPath", "joint_regularization_path"]
@@ -225,11 +224,11 @@ def joint_regularization_path(
         >>> path.selection[-1], bool(path.divergence[-1] < 1e-4)
         (array([0, 0]), True)
     """
-    p = check_p(p)
-    check_tol(tol)
-    check_max_iter(max_iter)
-    check_integer("num_starts", num_starts, least=0)
-    count = check_integer("num_radii", num_radii, least=1)
+    p = check_exponent(p, error=ProblemError)
+    check_number("tol", tol, above=0.0, below=1.0)
+    check_count("max_iter", max_iter)
+    check_count("num_starts", num_starts, least=0)
+    count = check_count("num_radii", num_radii)
     rng = np.random.default_rng(check_seed(seed))
     allowed = [name for name, loss in LOG_LOSSES.items() if loss.log_value is not None]
     if problem.loss_name not in allowed:

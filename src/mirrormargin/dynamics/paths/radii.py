@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.attention.arrays import check_finite, read_array
+from mirrormargin.arguments import check_finite, read_array
 from mirrormargin.errors import ProblemError
 
 __all__ = ["read_pairs", "read_radii"]

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mirrormargin.arguments import check_count, check_exponent, check_number, check_seed
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.attention.synthetic.arguments import check_integer, check_seed
 from mirrormargin.dynamics.paths.ball import BallPoint
 from mirrormargin.dynamics.paths.branches import Found, Progress, follow_branches
 from mirrormargin.dynamics.paths.gap_landscape import GapLandscape, find_gap, make_balls
@@ -33,7 +33,6 @@ from mirrormargin.dynamics.paths.radii import read_radii
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
 from mirrormargin.geometry import directional_divergence
 from mirrormargin.svm import AttentionSVM, solve_attention_svm
-from mirrormargin.svm.arguments import check_max_iter, check_p, check_tol
 from mirrormargin.svm.interior.program import lp_norm
 from mirrormargin.svm.interior.threads import limit_threads
 
@@ -205,14 +204,14 @@ def regularization_path(
         >>> float(path.log_loss_gap[-1].round(2)), bool(path.divergence[-1] < 1e-5)
         (-691.78, True)
     """
-    p = check_p(p)
-    check_tol(tol)
-    check_max_iter(max_iter)
-    check_integer("num_starts", num_starts, least=0)
+    p = check_exponent(p, error=ProblemError)
+    check_number("tol", tol, above=0.0, below=1.0)
+    check_count("max_iter", max_iter)
+    check_count("num_starts", num_starts, least=0)
     _check_unique(problem)
     target = _find_target(problem, p)
     if radii is None:
-        count = check_integer("num_radii", num_radii, least=1)
+        count = check_count("num_radii", num_radii)
         R = np.geomspace(0.1 / target.margin, _find_last_radius(problem, target), count)
     else:
         R = read_radii("radii", radii)

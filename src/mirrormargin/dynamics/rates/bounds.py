@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.dynamics.rates.arguments import Interval, read_logs, read_range
+from mirrormargin.dynamics.rates.trajectories import Interval, read_logs, read_range
 from mirrormargin.errors import ProblemError
 
 __all__ = ["BoundCheck", "bound_holds"]

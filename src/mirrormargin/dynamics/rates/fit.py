@@ -15,14 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.dynamics.rates.arguments import (
-    MIN_POINTS,
-    Interval,
-    check_number,
-    read_logs,
-    read_trajectories,
-    read_window,
-)
+from mirrormargin.arguments import check_choice, check_number
 from mirrormargin.dynamics.rates.forms import FORMS
 from mirrormargin.dynamics.rates.least_squares import (
     SEARCH,
@@ -31,6 +24,13 @@ from mirrormargin.dynamics.rates.least_squares import (
     pool_seeds,
     solve_exponential,
     solve_line,
+)
+from mirrormargin.dynamics.rates.trajectories import (
+    MIN_POINTS,
+    Interval,
+    read_logs,
+    read_trajectories,
+    read_window,
 )
 from mirrormargin.errors import ProblemError
 
@@ -178,12 +178,11 @@ def fit_rate(
         >>> print(fit_rate("log", steps=k, values=4.4 * wobble / np.log(k) ** 2, claimed=1.0))
         y ~ 4.41 (log k)^-2.002 [1.996, 2.008]: at least as fast as the claimed exponent 1
     """
-    if form not in FORMS:
-        raise ProblemError(f"form is {form!r}, but must be one of {', '.join(FORMS)}: choose one")
-    check_number("confidence", confidence, 0.0, 1.0)
-    check_number("tol", tol, -1e-9, 1.0)
+    check_choice("form", form, FORMS)
+    check_number("confidence", confidence, above=0.0, below=1.0)
+    check_number("tol", tol, least=0.0, below=1.0)
     if claimed is not None:
-        claimed = check_number("claimed", claimed, 0.0, np.inf)
+        claimed = check_number("claimed", claimed, above=0.0)
     trajectories, num_dropped = read_trajectories(
         read_logs("steps", steps, log_steps, increasing=True),
         read_logs("values", values, log_values),

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.dynamics.rates.arguments import check_number
+from mirrormargin.arguments import check_exponent
+from mirrormargin.errors import ProblemError
 
 __all__ = ["FORMS", "Rate", "RateForm", "claimed_rate"]
 
@@ -79,6 +80,6 @@ def claimed_rate(p: float) -> tuple[str, Rate]:
         >>> claimed_rate(1.75)[0], claimed_rate(2.0)[0], claimed_rate(3.0)[0]
         ('(log k)^-0.75', '(log log k / log k)', '(log k)^-1')
     """
-    p = check_number("p", p, 1.0, np.inf)
+    p = check_exponent(p, error=ProblemError)
     rate = Rate("loglog", 1.0) if p == 2 else Rate("log", min(p - 1, 1.0))
     return str(rate), rate

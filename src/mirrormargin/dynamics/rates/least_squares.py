@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from mirrormargin.dynamics.rates.arguments import Interval
 from mirrormargin.dynamics.rates.slope_interval import half_width, last_alone
+from mirrormargin.dynamics.rates.trajectories import Interval
 
 __all__ = [
     "SEARCH",

@@ -1,10 +1,10 @@
 r"""Many small attention SVMs through the compiled kernel, over threads, and measured afterwards.
 
-A job is a problem, a selection and an exponent. What the kernel offers for it counts only if
+What the kernel offers for a job counts only if
 
     |w|_p / min_k <w, a_k>  <=  (1 + tol) sum lam / |A' lam|_q
 
-with the original tokens, computed here in NumPy and not by the kernel.
+with the original tokens, computed here and not by the kernel.
 """
 
 from __future__ import annotations
@@ -16,44 +16,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrormargin.geometry.batched import norm_each, power_each
 from mirrormargin.geometry.sharing import share_out
+from mirrormargin.svm.compiled import Integers, Jobs, other_tokens
 from mirrormargin.svm.compiled import linear as at
 from mirrormargin.svm.compiled.kernel import FIRST_EXPONENT, load_kernel
 from mirrormargin.svm.compiled.linear import Work, allocate
 from mirrormargin.svm.interior.solver import SEPARABLE
 
-__all__ = ["Jobs", "Offers", "other_tokens", "solve_jobs"]
+__all__ = ["Offers", "solve_jobs"]
 
 Array = NDArray[np.float64]
-Integers = NDArray[np.intp]
 
 EPS = 2 * float(np.finfo(np.float64).eps)  # as in rounding() of the general solver
 BLOCK = 4_000_000  # entries of the tokens of the jobs done at a time, to bound the memory
-
-
-@dataclass(frozen=True)
-class Jobs:
-    """What to solve, J jobs on problems of one shape.
-
-    Attributes:
-        tokens: (P, n, T, d).
-        queries: (P, n, d).
-        problem: (J,), which problem.
-        chosen: (J, n), the selected tokens.
-        p: (J,), the exponents.
-    """
-
-    tokens: Array
-    queries: Array
-    problem: Integers
-    chosen: Integers
-    p: Array
-
-    def __len__(self) -> int:
-        return len(self.problem)
-
-    def __getitem__(self, part: slice) -> Jobs:
-        return Jobs(self.tokens, self.queries, self.problem[part], self.chosen[part], self.p[part])
 
 
 @dataclass(frozen=True)
@@ -77,12 +53,6 @@ class Offers:
     gap: Array
     rounding: Array
     steps: Integers
-
-
-def other_tokens(chosen: Integers, T: int) -> Integers:
-    """The indices of all tokens but the chosen one, in order: shape (..., T - 1)."""
-    places = np.arange(T - 1)
-    return places + (places >= chosen[..., None])
 
 
 def solve_jobs(jobs: Jobs, tol: float, max_iter: int, threads: int) -> Offers:
@@ -166,7 +136,8 @@ def _prepare_primal(work: Work, p: float) -> float:
     # The rows of the best w are at least one: all slacks are positive, and none of them small.
     w = 1.2 / largest * w
     lam = np.maximum(lam, 1e-6 * lam.max())
-    power = (np.abs(w) ** min(p, FIRST_EXPONENT)).sum()
+    exponent = min(p, FIRST_EXPONENT)
+    power = np.abs(power_each(w[None], exponent)).sum()
     work.unknowns[at.W], work.rows[at.LAM] = w, lam * (power / lam.sum())
     return largest
 
@@ -177,15 +148,16 @@ def _measure(delta: Array, z: Array, p: Array, W: Array, lam: Array, steps: Inte
     y = (delta @ (z @ W.swapaxes(1, 2))[..., None])[..., 0]
     margin = y.min(axis=(1, 2))
     W = W / margin[:, None, None]
-    norm = _norms(W.reshape(len(W), -1), p)
+    norm = norm_each(W.reshape(len(W), -1), p)
     slack = y / margin[:, None, None] - 1
-    lam = lam * (norm**p / lam.sum(axis=(1, 2)))[:, None, None]
+    lam = lam * (power_each(norm, p) / lam.sum(axis=(1, 2)))[:, None, None]
     u = (lam[:, :, None, :] @ delta)[:, :, 0, :].swapaxes(1, 2) @ z
-    dual_norm = _norms(u.reshape(len(u), -1), q)
+    dual_norm = norm_each(u.reshape(len(u), -1), q)
     total = lam.sum(axis=(1, 2))
     valid = (margin > 0) & (lam >= 0).all(axis=(1, 2)) & (total > 0)
     # As rounding() of the solver: what the rows of W and the sum A' lam are not known to.
-    rows = EPS * _norms(delta, q) * _norms(z, q)[:, :, None]
+    sizes = norm_each(delta, q[:, None, None]), norm_each(z, q[:, None])[:, :, None]
+    rows = EPS * sizes[0] * sizes[1]
     unsure = np.maximum((rows * norm[:, None, None] - slack).max(axis=(1, 2)), 0.0)
     return Offers(
         W=W,
@@ -196,15 +168,3 @@ def _measure(delta: Array, z: Array, p: Array, W: Array, lam: Array, steps: Inte
         rounding=unsure + (lam * rows).sum(axis=(1, 2)) / dual_norm,
         steps=steps,
     )
-
-
-def _norms(vectors: Array, exponents: Array) -> Array:
-    """Along the last axis, with one exponent for each index of the first.
-
-    The largest entry is taken out first: at q = 21 powers leave the float range.
-    """
-    size = np.abs(vectors)
-    exponents = exponents.reshape(-1, *[1] * (size.ndim - 1))
-    largest = size.max(axis=-1, keepdims=True)
-    shares = size / np.where(largest > 0, largest, 1.0)
-    return (largest * (shares**exponents).sum(axis=-1, keepdims=True) ** (1 / exponents))[..., 0]

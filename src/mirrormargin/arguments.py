@@ -1,0 +1,233 @@
+"""Checking what a caller gives: numbers, counts, seeds, choices, exponents and arrays.
+
+Each function returns the value in the type that the code works with, or raises an error that says
+what was given and what is allowed::
+
+    lr is -1: give a number above 0
+    step_rule is 'fast': give one of constant, normalized, polyak
+    queries has shape (3, 6): give shape (3, 5), one query for each sequence
+
+The caller names the class of the error, that of its room.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrormargin.errors import GeometryError, ProblemError
+
+__all__ = [
+    "check_choice",
+    "check_count",
+    "check_exponent",
+    "check_finite",
+    "check_number",
+    "check_seed",
+    "check_shape",
+    "check_threads",
+    "read_array",
+    "read_exponents",
+    "read_numbers",
+]
+
+Array = NDArray[np.float64]
+Error = type[Exception]
+
+MOST_SEED = 2**64 - 1
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
+    hint: str = "",
+    error: Error = ProblemError,
+) -> float:
+    """A real number within limits, as a float. Infinite only with ``most=math.inf``.
+
+    Args:
+        name: What it is called, for the message.
+        value: What was given. Strings and booleans are not numbers.
+        above: Limit that it must exceed.
+        least: Smallest allowed number.
+        below: Limit that it must stay below.
+        most: Largest allowed number.
+        hint: What else to say in the message.
+        error: Class of the error.
+
+    Example:
+        >>> check_number("lr", 1, above=0.0)
+        1.0
+    """
+    number = _to_float(value)
+    is_inside = (
+        (above is None or number > above)
+        and (least is None or number >= least)
+        and (below is None or number < below)
+        and (most is None or number <= most)
+    )
+    if not is_inside or math.isnan(number) or (math.isinf(number) and most != math.inf):
+        limits = [f" above {above:g}"] if above is not None else []
+        limits += [f" of at least {least:g}"] if least is not None else []
+        limits += [f" below {below:g}"] if below is not None else []
+        if most is not None and most < math.inf:
+            limits.append(f" at most {most:g}" if limits else f" of at most {most:g}")
+        allowed = f"a number{' and'.join(limits)}{', or inf' if most == math.inf else ''}"
+        raise error(f"{name} is {value!r}: give {allowed}{'; ' if hint else ''}{hint}")
+    return number
+
+
+def _to_float(value: Any) -> float:
+    """The number, or nan for what is none."""
+    if isinstance(value, (str, bytes, bool, np.bool_)):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # an integer or a fraction beyond the largest float
+        return math.inf if value > 0 else -math.inf
+    except (TypeError, ValueError, RuntimeError):
+        return math.nan
+
+
+def check_count(
+    name: str,
+    value: Any,
+    *,
+    least: int = 1,
+    most: int | None = None,
+    hint: str = "",
+    error: Error = ProblemError,
+) -> int:
+    """An integer of at least ``least``, and at most ``most`` if that is given.
+
+    Example:
+        >>> check_count("num_tokens", 3, least=2)
+        3
+    """
+    try:
+        number = least - 1 if isinstance(value, (bool, np.bool_)) else operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least or (most is not None and number > most):
+        allowed = f"an integer from {least} to {most}"
+        if most is None:
+            allowed = "a positive integer" if least == 1 else f"an integer of at least {least}"
+        raise error(f"{name} is {value!r}: give {allowed}{', ' if hint else ''}{hint}")
+    return number
+
+
+def check_threads(threads: Any, *, error: Error = ProblemError) -> int | None:
+    """A number of cores; None leaves the choice to the code."""
+    return None if threads is None else check_count("threads", threads, hint="or None", error=error)
+
+
+def check_seed(seed: Any, *, most: int = MOST_SEED, error: Error = ProblemError) -> int:
+    """The seed of a random generator, an integer from 0 to ``most``."""
+    return check_count("seed", seed, least=0, most=most, error=error)
+
+
+def check_choice(
+    name: str, value: Any, choices: Iterable[str], *, error: Error = ProblemError
+) -> str:
+    """One of several names.
+
+    Example:
+        >>> check_choice("step_rule", "polyak", ("constant", "polyak"))
+        'polyak'
+    """
+    names = list(choices)
+    if not isinstance(value, str) or value not in names:
+        raise error(f"{name} is {value!r}: give one of {', '.join(names)}")
+    return value
+
+
+def check_exponent(p: Any, *, error: Error = GeometryError) -> float:
+    """The exponent of a geometry, ``1 < p < inf``: psi_p is strictly convex only there."""
+    hint = "near 1, such as 1.1, weights become sparse, 2 is the Euclidean geometry"
+    return check_number("p", p, above=1.0, below=math.inf, hint=hint, error=error)
+
+
+def read_exponents(p: Any, *, error: Error = ProblemError) -> Array:
+    """One exponent or several, as an array of shape (E,)."""
+    if np.ndim(p) > 1 or np.size(p) == 0:
+        raise error(f"p has shape {np.shape(p)}: give a number, or a list of numbers")
+    given = p if np.ndim(p) else [p]
+    return np.array([check_exponent(one, error=error) for one in given])
+
+
+def read_array(
+    name: str,
+    value: Any,
+    shape: tuple[int, ...] | None = None,
+    meaning: str = "",
+    *,
+    finite: bool = False,
+    error: Error = ProblemError,
+) -> Array:
+    """A float64 copy of an array, a tensor or nested sequences of numbers.
+
+    Args:
+        name: What it is called, for the message.
+        value: What was given.
+        shape: The shape that it must have; None for any.
+        meaning: What an array of this shape holds, for the message.
+        finite: Whether all numbers must be finite.
+        error: Class of the error.
+
+    Example:
+        >>> read_array("head", [1, 2], shape=(2,), meaning="one number for each coordinate")
+        array([1., 2.])
+    """
+    array = np.array(read_numbers(name, value, error=error), dtype=np.float64, order="C")
+    if shape is not None:
+        check_shape(name, array, shape, meaning, error=error)
+    if finite:
+        check_finite(name, array, error=error)
+    return array
+
+
+def read_numbers(name: str, value: Any, *, error: Error = ProblemError) -> NDArray[Any]:
+    """The array as it is, not copied: booleans, integers or floats."""
+    try:
+        if hasattr(value, "detach"):
+            # NumPy knows no bfloat16, and reads no tensor that requires a gradient.
+            value = value.detach().cpu()
+            value = (value.double() if value.is_floating_point() else value).numpy()
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as cause:
+        raise error(f"{name} cannot be read as an array of numbers: {cause}") from cause
+    if array.dtype.kind not in "biuf":
+        raise error(f"{name} has dtype {array.dtype}: give real numbers")
+    return array
+
+
+def check_shape(
+    name: str,
+    array: NDArray[Any],
+    shape: tuple[int, ...],
+    meaning: str,
+    *,
+    error: Error = ProblemError,
+) -> None:
+    """Raise unless the array has this shape."""
+    if array.shape != shape:
+        raise error(f"{name} has shape {array.shape}: give shape {shape}, {meaning}")
+
+
+def check_finite(name: str, array: Array, *, error: Error = ProblemError) -> None:
+    """Raise where an entry is nan or infinite, and name the first."""
+    finite = np.isfinite(array)
+    if not finite.all():
+        first = tuple(int(i) for i in np.argwhere(~finite)[0])
+        where = ", ".join(map(str, first))
+        raise error(f"{name}[{where}] is {array[first]}: give finite numbers")

@@ -1,0 +1,200 @@
+r"""Colours with a meaning, for light and for dark paper.
+
+An exponent p below 2 is cold, 2 itself is ink, above 2 it is warm. Within a family the colour
+follows
+
+    t = p - 1   below 2,      t = 1 - 2 / p   above,
+
+so that each p has its colour whatever else is on the page. Cold against warm stays visible without
+red-green vision; within a family lightness changes too.
+
+Ways to train take the colour of their exponent: "MirrorAdam p=1.1" that of "p = 1.1"; "AdamW + L1"
+that of "AdamW". A second method of a colour is dashed, a third one dotted, a fourth one both.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import NamedTuple
+
+__all__ = [
+    "HEAT",
+    "INK",
+    "Color",
+    "Look",
+    "choose_looks",
+    "find_color",
+    "find_group",
+    "name_exponent",
+    "read_exponent",
+]
+
+
+class Color(NamedTuple):
+    """A hex colour on white paper and one on black."""
+
+    light: str
+    dark: str
+
+
+INK = Color("#22252b", "#eceef2")
+GREY = Color("#767c87", "#9aa1ad")
+
+# t from 0 to 1: from p near 1 to p near 2, and from p just above 2 to infinity.
+COLD = (
+    (0.0, Color("#00695c", "#5fd6c0")),
+    (0.5, Color("#0b8fb5", "#4cc4ea")),
+    (0.75, Color("#0f62c4", "#6aa9ff")),
+    (1.0, Color("#3f4fc9", "#95a0ff")),
+)
+WARM = (
+    (0.0, Color("#c98a00", "#f6c445")),
+    (0.34, Color("#d24a0a", "#ff8f4d")),
+    (0.6, Color("#b0124f", "#ff6f9f")),
+    (1.0, Color("#6d1a7a", "#d58be6")),
+)
+
+NAMED = {
+    "gradient descent": GREY,
+    "normalised": Color("#00795a", "#39c99b"),
+    "Polyak": Color("#a33a84", "#ee92cf"),
+    "published": GREY,
+    "target": INK,
+    "max-margin ray": Color("#9298a2", "#6d7480"),
+    "optimal tokens": Color("#00795a", "#39c99b"),
+    "locally optimal": Color("#b98300", "#f0c14b"),
+    "not settled": GREY,
+    "W": Color("#0f62c4", "#6aa9ff"),
+    "head": Color("#d24a0a", "#ff8f4d"),
+    "Frobenius solution": GREY,
+    "nuclear-norm solution": Color("#0f62c4", "#6aa9ff"),
+    "trained W": GREY,
+    "trained K Qᵀ": Color("#0f62c4", "#6aa9ff"),
+    "correlation loss": Color("#0f62c4", "#6aa9ff"),
+    "logistic loss": Color("#d24a0a", "#ff8f4d"),
+    "sequence 1": Color("#0f62c4", "#6aa9ff"),
+    "sequence 2": Color("#d24a0a", "#ff8f4d"),
+    "W_eq, both parts": Color("#00795a", "#39c99b"),
+    "W_dir, the growing part": Color("#0f62c4", "#6aa9ff"),
+    "W_one, one token only": GREY,
+    # Other potentials have no p: green, brown and grey are no exponent's.
+    "weighted 1.5": Color("#3f7d20", "#8fd06a"),
+    "weighted 3": Color("#8a5a2b", "#d9a877"),
+    "quadratic": GREY,
+    "squared 3": Color("#c04fa0", "#f5a3da"),
+    # Ways to train: what has a p has its colour. AdamW is ink, as MirrorAdam is at p = 2.
+    "AdamW": INK,
+    "Adam": INK,
+    "MirrorAdam": Color("#0f62c4", "#6aa9ff"),
+    "SGD": GREY,
+    "SNGD": Color("#0f62c4", "#6aa9ff"),
+    "Powerpropagation": Color("#a33a84", "#ee92cf"),
+    "gradual pruning": Color("#b98300", "#f0c14b"),
+    "untrained": GREY,
+    "spread": Color("#0f62c4", "#6aa9ff"),
+    "small": Color("#d24a0a", "#ff8f4d"),
+}
+
+# For whatever else: Okabe and Ito's colours, darkened until they can be read on white.
+OTHERS = (
+    Color("#0f62c4", "#6aa9ff"),
+    Color("#d24a0a", "#ff8f4d"),
+    Color("#00795a", "#39c99b"),
+    Color("#a33a84", "#ee92cf"),
+    Color("#8a6100", "#e5b53c"),
+    Color("#0b8fb5", "#4cc4ea"),
+)
+
+# Attention from 0 to 1, from paper to ink; evenly spaced.
+HEAT = (
+    Color("#f7f8fa", "#16191f"),
+    Color("#c9dcf2", "#1d3557"),
+    Color("#83b3e0", "#2a649e"),
+    Color("#3b7fc4", "#4c9be0"),
+    Color("#154a91", "#9ccbf7"),
+    Color("#0a2350", "#eef6ff"),
+)
+
+LINES = ("line", "dashed", "dotted", "dashdot")  # of methods that have the same colour
+_EXPONENT = re.compile(r"^p = (\d+(?:\.\d+)?)(?!\w)")
+_METHOD_EXPONENT = re.compile(r"\bp ?= ?(\d+(?:\.\d+)?)")
+_VARIANT = re.compile(r"(?: for pruning| \+ L1| to \d+%| per tensor)+$")
+
+
+def find_color(group: str) -> Color:
+    """The colour of a group of series: of "p = 3", of "Polyak", of any other text."""
+    p = read_exponent(group)
+    if p is not None:
+        return _find_exponent_color(p)
+    if group in NAMED:
+        return NAMED[group]
+    return OTHERS[zlib.crc32(group.encode()) % len(OTHERS)]
+
+
+def name_exponent(p: float) -> str:
+    """How an exponent is written everywhere: it is also what it is coloured by."""
+    return f"p = {p:g}"
+
+
+def read_exponent(group: str) -> float | None:
+    """p, if the group is called "p = 1.5" or begins so.
+
+    Example:
+        >>> read_exponent("p = 1.5, normalised"), read_exponent("Polyak")
+        (1.5, None)
+    """
+    found = _EXPONENT.match(group)
+    return float(found.group(1)) if found else None
+
+
+class Look(NamedTuple):
+    """The name of a method, what it is coloured by, and the style of its line."""
+
+    name: str
+    group: str
+    style: str
+
+
+def choose_looks(names: Iterable[str]) -> list[Look]:
+    """A look for each method; those of one colour differ in style.
+
+    Example:
+        >>> [look.style for look in choose_looks(["MirrorAdam p=3", "MirrorDescent p=3", "SGD"])]
+        ['line', 'dashed', 'line']
+    """
+    seen: dict[Color, int] = {}
+    looks = []
+    for name in map(str, names):
+        group = find_group(name)
+        color = find_color(group)
+        count = seen.get(color, 0)
+        seen[color] = count + 1
+        looks.append(Look(name, group, LINES[count % len(LINES)]))
+    return looks
+
+
+def find_group(name: str) -> str:
+    """What a method is coloured by: its exponent if it has one, else its name without variants."""
+    name = _VARIANT.sub("", name)
+    found = _METHOD_EXPONENT.search(name)
+    return name_exponent(float(found.group(1))) if found else name
+
+
+def _find_exponent_color(p: float) -> Color:
+    if p == 2:
+        return INK
+    stops, t = (COLD, p - 1) if p < 2 else (WARM, 1 - 2 / p)
+    t = min(max(t, 0.0), 1.0)
+    for (start, first), (end, last) in pairwise(stops):
+        if t <= end:
+            share = (t - start) / (end - start)
+            return Color(*(_mix(a, b, share) for a, b in zip(first, last, strict=True)))
+    raise AssertionError("the last stop is at 1")
+
+
+def _mix(first: str, last: str, share: float) -> str:
+    pairs = ((int(first[i : i + 2], 16), int(last[i : i + 2], 16)) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(a + share * (b - a)):02x}" for a, b in pairs)

@@ -1,0 +1,255 @@
+"""The compiled step on dense float32 CPU tensors: a whole batch in one call, no temporaries.
+
+    x  = scale_1 scale_2 g + coupled u              (momentum: b <- mu b + x,  x <- b or x + mu b)
+    u' = decay u - lr x                             (Adam: x = m^ / (sqrt(v^) + eps))
+    w' = to_primal(u')  where u' differs from u,  w elsewhere, bit for bit
+
+The last two lines are in ``compiled_move.py``. The functions are those of ``plain.py``, which
+documents their arguments; ``reference.py`` has the formulas that both are compared with.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mirrormargin.geometry import LpPotential
+from mirrormargin.geometry.compiled import (
+    BLOCK,
+    Kernel,
+    floats,
+    fma,
+    leaf,
+    offset,
+    open_job,
+    run,
+    take_chunk,
+)
+from mirrormargin.geometry.kernels import power_constants, power_tensors
+from mirrormargin.geometry.sums import scaled_power_sums
+from mirrormargin.optim.compiled_move import FREE_ROW, GENERAL, KINDS, add_dual, move
+
+__all__ = ["mirror_adam", "mirror_descent", "scaled_power_sums", "to_dual", "to_primal"]
+
+f32 = np.float32
+
+# Rows of pointers, columns of scalars, options; power constants follow the options.
+_WEIGHT, _GRADIENT, _DUAL, _BUFFER, _BUFFER_SQ, _BUFFER_MAX = range(6)
+_SCALE_1, _SCALE_2, _LR, _COUPLED = range(4)
+_CORRECTION_SQ = 3  # Adam's, in the column where descent has its coupled decay
+_KIND, _DECAY, _MOMENTUM, _NESTEROV = range(4)
+_BETA1, _BETA2, _EPS, _SIGN, _AMSGRAD = range(2, 7)
+_POWER = 7
+
+
+def mirror_descent(
+    params: list[Tensor],
+    grads: list[Tensor],
+    duals: list[Tensor] | None,
+    buffers: list[Tensor] | None,
+    *,
+    potential: LpPotential,
+    grad_scales: list[tuple[float, float]],
+    lrs: list[float],
+    coupled_decays: list[float],
+    decay: float,
+    momentum: float,
+    nesterov: bool,
+) -> None:
+    """Take one step of mirror descent; arguments as in ``plain.py``."""
+    scalars = np.zeros((len(params), 4))
+    scalars[:, [_SCALE_1, _SCALE_2]] = grad_scales
+    scalars[:, _LR], scalars[:, _COUPLED] = lrs, coupled_decays
+    options = _make_options(potential.p, decay, [momentum, float(nesterov)])
+    _run(_descent_kernel, [params, grads, duals, buffers], scalars, options)
+
+
+def mirror_adam(
+    params: list[Tensor],
+    grads: list[Tensor],
+    duals: list[Tensor] | None,
+    exp_avgs: list[Tensor],
+    exp_avg_sqs: list[Tensor],
+    max_exp_avg_sqs: list[Tensor] | None,
+    *,
+    potential: LpPotential,
+    lrs: list[float],
+    sq_corrections: list[float],
+    decay: float,
+    betas: tuple[float, float],
+    eps: float,
+    maximize: bool,
+) -> None:
+    """Take one step of MirrorAdam; arguments as in ``plain.py``."""
+    scalars = np.zeros((len(params), 4))
+    scalars[:, _LR], scalars[:, _CORRECTION_SQ] = lrs, sq_corrections
+    sign, amsgrad = -1.0 if maximize else 1.0, float(max_exp_avg_sqs is not None)
+    options = _make_options(potential.p, decay, [*betas, eps, sign, amsgrad])
+    tensors = [params, grads, duals, exp_avgs, exp_avg_sqs, max_exp_avg_sqs]
+    _run(_adam_kernel, tensors, scalars, options)
+
+
+def to_dual(weight: Tensor, potential: LpPotential) -> Tensor:
+    """u of a tensor, for an exponent whose u is kept as state."""
+    return _power(weight, potential.p - 1)
+
+
+def to_primal(dual: Tensor, potential: LpPotential) -> Tensor:
+    """w of a tensor, to the bit as the step computes it from u."""
+    return _power(dual, 1 / (potential.p - 1))
+
+
+def _power(x: Tensor, r: float) -> Tensor:
+    y = torch.empty_like(x)
+    power_tensors([x], [y], r)
+    return y
+
+
+def _make_options(p: float, decay: float, rest: list[float]) -> np.ndarray:
+    head = np.zeros(_POWER)
+    head[: 2 + len(rest)] = [KINDS.get(p, GENERAL), decay, *rest]
+    return np.concatenate([head, power_constants(1 / (p - 1))])
+
+
+def _run(
+    kernel: Kernel, tensors: list[list[Tensor] | None], scalars: np.ndarray, options: np.ndarray
+) -> None:
+    """Run a kernel on tensors given role by role, weights first; a role may be absent."""
+    params = tensors[0]
+    assert params is not None
+    pointers = [[0] * len(params) if ts is None else [t.data_ptr() for t in ts] for ts in tensors]
+    run(kernel, [w.numel() for w in params], pointers, scalars, options)
+    torch.autograd.graph.increment_version(params)
+
+
+@Kernel
+def _descent_kernel(version):
+    def work(counters):
+        chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
+        kind, decay = int(options[_KIND]), f32(options[_DECAY])
+        momentum, nesterov = f32(options[_MOMENTUM]), options[_NESTEROV] != 0
+        power = options[_POWER:]
+        k = take_chunk(counters)
+        while k < len(chunks):
+            tensor, start, stop = chunks[k]
+            s1, s2 = f32(scalars[tensor, _SCALE_1]), f32(scalars[tensor, _SCALE_2])
+            lr, coupled = f32(scalars[tensor, _LR]), f32(scalars[tensor, _COUPLED])
+            plain = momentum == 0 and coupled == 0 and s1 == 1
+            for low in range(start, stop, BLOCK):
+                num = min(BLOCK, stop - low)
+                w, g = (
+                    offset(pointers[_WEIGHT, tensor], low),
+                    offset(pointers[_GRADIENT, tensor], low),
+                )
+                dual = offset(pointers[_DUAL, tensor], low)
+                if plain:
+                    move(kind, w, dual, g, num, decay, s2 * lr, power, scratch)
+                    continue
+                x = offset(scratch, FREE_ROW * BLOCK)
+                _scale(g, x, num, s1, s2)
+                if coupled != 0:
+                    add_dual(kind, x, w, dual, num, coupled)
+                if momentum != 0:
+                    _average(offset(pointers[_BUFFER, tensor], low), x, num, momentum, nesterov)
+                move(kind, w, dual, x, num, decay, lr, power, scratch)
+            k = take_chunk(counters)
+
+    return work
+
+
+@leaf
+def _scale(g_address, x_address, num, s1, s2):
+    g, x = floats(g_address, num), floats(x_address, num)
+    for i in range(num):
+        x[i] = (g[i] * s1) * s2
+
+
+@leaf
+def _average(buffer_address, x_address, num, momentum, nesterov):
+    """b <- mu b + x, then x <- b, or x + mu b."""
+    buffer, x = floats(buffer_address, num), floats(x_address, num)
+    if nesterov:
+        for i in range(num):
+            average = fma(momentum, buffer[i], x[i])
+            buffer[i] = average
+            x[i] = fma(momentum, average, x[i])
+    else:
+        for i in range(num):
+            average = fma(momentum, buffer[i], x[i])
+            buffer[i] = average
+            x[i] = average
+
+
+@Kernel
+def _adam_kernel(version):
+    def work(counters):
+        chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
+        kind, decay = int(options[_KIND]), f32(options[_DECAY])
+        beta2, rest1, rest2 = (
+            f32(options[_BETA2]),
+            f32(1 - options[_BETA1]),
+            f32(1 - options[_BETA2]),
+        )
+        eps = f32(options[_EPS])
+        sign, amsgrad = f32(options[_SIGN]), options[_AMSGRAD] != 0
+        power = options[_POWER:]
+        k = take_chunk(counters)
+        while k < len(chunks):
+            tensor, start, stop = chunks[k]
+            lr, correction = f32(scalars[tensor, _LR]), f32(scalars[tensor, _CORRECTION_SQ])
+            for low in range(start, stop, BLOCK):
+                num, x = min(BLOCK, stop - low), offset(scratch, FREE_ROW * BLOCK)
+                g = offset(pointers[_GRADIENT, tensor], low)
+                m, v = (
+                    offset(pointers[_BUFFER, tensor], low),
+                    offset(pointers[_BUFFER_SQ, tensor], low),
+                )
+                if amsgrad:
+                    v_max = offset(pointers[_BUFFER_MAX, tensor], low)
+                    _amsgrad_direction(
+                        x, g, m, v, v_max, num, sign, rest1, beta2, rest2, correction, eps
+                    )
+                else:
+                    _adam_direction(x, g, m, v, num, sign, rest1, beta2, rest2, correction, eps)
+                w, dual = (
+                    offset(pointers[_WEIGHT, tensor], low),
+                    offset(pointers[_DUAL, tensor], low),
+                )
+                move(kind, w, dual, x, num, decay, lr, power, scratch)
+            k = take_chunk(counters)
+
+    return work
+
+
+@leaf
+def _adam_direction(
+    x_address, g_address, m_address, v_address, num, sign, rest1, beta2, rest2, correction, eps
+):
+    x, g = floats(x_address, num), floats(g_address, num)
+    m, v = floats(m_address, num), floats(v_address, num)
+    for i in range(num):
+        gradient = sign * g[i]
+        mean = fma(rest1, gradient - m[i], m[i])
+        square = fma(rest2 * gradient, gradient, beta2 * v[i])
+        m[i] = mean
+        v[i] = square
+        x[i] = mean / fma(math.sqrt(square), correction, eps)
+
+
+@leaf
+def _amsgrad_direction(
+    x_address, g_address, m_address, v_address, v_max_address, num, sign, rest1, beta2, rest2,
+    correction, eps,
+):  # fmt: skip
+    x, v_max = floats(x_address, num), floats(v_max_address, num)
+    _adam_direction(
+        x_address, g_address, m_address, v_address, num, sign, rest1, beta2, rest2, correction, eps
+    )
+    m, v = floats(m_address, num), floats(v_address, num)
+    for i in range(num):
+        largest = v_max[i] if v_max[i] > v[i] else v[i]
+        v_max[i] = largest
+        x[i] = m[i] / fma(math.sqrt(largest), correction, eps)

@@ -1,0 +1,194 @@
+r"""Polyak's step: as far as the linearised loss promises to reach f_min.
+
+    u <- u - lr_k g,     where     < g, w - to_primal(u - lr_k g) > = lr (L - f_min)_+
+
+This is the Bregman projection of w on the half-space where the linearised loss is at most its
+target. The left side, the decrease that the linear model predicts, grows with lr_k, so there is
+one root. At p = 2 it is the classical lr (L - f_min) / ||g||^2. ``polyak="dual_norm"`` takes
+lr (L - f_min) / ||g||_q^2 at every p, which changes when the units of the data do.
+
+The search for the root is written once, in :func:`make_root_finder`: the optimizer runs it as
+plain Python, and the lab (:mod:`mirrormargin.dynamics`) compiles it with Numba.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from mirrormargin.errors import OptimizerError
+from mirrormargin.optim.batch import Batch
+
+__all__ = ["as_number", "find_polyak_multiplier", "make_root_finder", "polyak_root"]
+
+
+def make_root_finder(excess: Callable[[float, Any], float]) -> Callable[[float, float, Any], float]:
+    """Make the function that finds the root of ``excess`` in the logarithm of the step.
+
+    The decrease is linear in a short step and a power of a long one. In logarithms it is nearly
+    straight, so a bracketed secant there takes a handful of evaluations.
+
+    Args:
+        excess: ``excess(x, args)`` is log(decrease) - log(target) at the step e^x. It grows with
+            x, and is -inf or inf where the decrease leaves floating point.
+
+    Returns:
+        ``find_log_root(guess, cap, args)``, which starts at the logarithm ``guess`` and returns
+        the logarithm of the root. It returns inf where the root lies beyond ``cap`` or beyond
+        e^700 (a root little above ``cap`` may also be returned as it is), and -inf where the root
+        lies below e^-700. Numba can compile it if it can compile ``excess``.
+    """
+
+    def find_log_root(guess, cap, args):
+        x = guess
+        value = excess(x, args)
+        # Bracket the root with a growing stride: too little decrease at low, too much at high.
+        low, high, at_low, at_high = x, x, value, value
+        stride = 0.5
+        while at_high < 0.0:
+            low, at_low = high, at_high
+            high += stride
+            stride *= 2.0
+            if low > 700.0 or math.exp(min(low, 700.0)) >= cap:
+                return math.inf
+            at_high = excess(high, args)
+        stride = 0.5
+        while at_low > 0.0:
+            high, at_high = low, at_low
+            low -= stride
+            stride *= 2.0
+            if high < -700.0:
+                return -math.inf
+            at_low = excess(low, args)
+        side = 0
+        for _ in range(200):
+            if at_low == 0.0 or high - low <= 1e-14 * max(1.0, abs(low)):
+                x = low
+                break
+            if at_high == 0.0:
+                x = high
+                break
+            x = 0.5 * (low + high)
+            if math.isfinite(at_low) and math.isfinite(at_high):
+                secant = (low * at_high - high * at_low) / (at_high - at_low)
+                x = secant if low < secant < high else x
+            value = excess(x, args)
+            if abs(value) <= 1e-13:
+                break
+            # Illinois: halve the weight of an end that stays twice, or the other never moves.
+            if value < 0.0:
+                low, at_low = x, value
+                at_high = 0.5 * at_high if side < 0 else at_high
+                side = -1
+            else:
+                high, at_high = x, value
+                at_low = 0.5 * at_low if side > 0 else at_low
+                side = 1
+        return x
+
+    return find_log_root
+
+
+_find_log_root = make_root_finder(lambda x, excess: excess(x))
+_LARGEST = 1e300  # where nothing else bounds a step
+
+
+def polyak_root(
+    decrease: Callable[[float], float], target: float, guess: float, max_lr: float
+) -> float:
+    """Solve ``decrease(lr) = target`` for an increasing function with ``decrease(0) = 0``.
+
+    Args:
+        decrease: Predicted decrease < g, w - to_primal(u - lr g) > of the linearised loss.
+        target: lr (L - f_min)_+ of the rule.
+        guess: Where to look first, > 0.
+        max_lr: The cap; returned if the root lies above it.
+    """
+    if math.isnan(target):
+        return math.nan
+    if target <= 0 or max_lr <= 0:
+        return 0.0
+    cap = min(max_lr, _LARGEST)
+    if target == math.inf:
+        return cap
+    goal = math.log(target)
+
+    def excess(x: float) -> float:
+        value = decrease(math.exp(min(x, 709.0)))  # beyond it Python's exp raises
+        if not value < math.inf:  # nan as well: only overflow makes it here
+            return math.inf
+        return math.log(value) - goal if value > 0 else -math.inf
+
+    start = min(guess, cap)
+    log_root = _find_log_root(math.log(start) if start > 0 else -690.0, cap, excess)
+    return min(math.exp(log_root), cap) if log_root < math.inf else cap
+
+
+def find_polyak_multiplier(
+    batches: Sequence[Batch], norms: Sequence[Sequence[float]], loss: float | Tensor | None
+) -> float:
+    """The number that turns the lr of every group with Polyak steps into its step.
+
+    All these groups share one loss, so they share one root; groups with different lr step in
+    proportion to them.
+
+    Args:
+        batches: All batches of the step.
+        norms: Those of :func:`mirrormargin.optim.norms.find_norms`.
+        loss: The loss at the current weights.
+    """
+    ours = [b for b in batches if b.group["step_rule"] == "polyak" and float(b.group["lr"]) > 0]
+    groups = {b.number: b.group for b in ours}
+    norm_of = {b.number: n[0] for b, n in zip(batches, norms, strict=True) if b.number in groups}
+    if not any(norm_of.values()):  # nothing to step, or nowhere to go
+        return 0.0
+    first = ours[0].group
+    for name in ("f_min", "max_lr", "polyak"):
+        if any(group[name] != first[name] for group in groups.values()):
+            raise OptimizerError(
+                f"groups with Polyak steps share one loss: their {name} must be equal"
+            )
+    if loss is None:
+        raise OptimizerError("Polyak steps need the loss: pass a closure, or call step(loss=loss)")
+    gap = as_number(loss) - float(first["f_min"])
+    if math.isnan(gap):
+        return math.nan
+    lrs = {number: float(group["lr"]) for number, group in groups.items()}
+    top = max(lrs.values())
+    target = top * max(gap, 0.0)
+    cap = math.inf if first["max_lr"] is None else float(first["max_lr"]) / top
+    # sum of lr ||g||^2 with the largest norm taken out: the squares underflow.
+    largest = max(norm_of.values())
+    spread = sum(lrs[number] * (norm / largest) ** 2 for number, norm in norm_of.items())
+    quotient = target / largest / spread / largest
+    euclidean = all(group["potential"] is None and group["p"] == 2 for group in groups.values())
+    if euclidean or first["polyak"] == "dual_norm":
+        return min(quotient, cap)
+    return polyak_root(_make_decrease(ours), target, quotient, cap)
+
+
+def _make_decrease(batches: Sequence[Batch]) -> Callable[[float], float]:
+    """k -> < g, w - to_primal(u - k lr g) >, summed over all tensors in float64."""
+    terms = []
+    for batch in batches:
+        potential, lr = batch.potential, float(batch.group["lr"])
+        duals = batch.duals or [potential.to_dual(w.detach().double()) for w in batch.params]
+        for dual, grad, kappa in zip(duals, batch.grads, batch.kappas, strict=True):
+            u, g = dual.double(), grad.double()
+            terms.append((potential, potential.to_primal(u), u, g, g * (lr / kappa)))
+
+    def decrease(k: float) -> float:
+        return sum(
+            float((g * (w - potential.to_primal(u - k * step))).sum())
+            for potential, w, u, g, step in terms
+        )
+
+    return decrease
+
+
+def as_number(loss: float | Tensor) -> float:
+    """A loss as a float; one on an accelerator is waited for."""
+    return float(loss.detach() if isinstance(loss, Tensor) else loss)

@@ -1,0 +1,342 @@
+r"""``TrainingFolder``: what lies in the folder of a training, and the only code that knows it.
+
+    config.json              the configuration, its digest, and digests of the data
+    metrics.jsonl            a row for every stretch of steps ("steps") and every epoch ("epoch")
+    checkpoint.safetensors   everything that is needed to resume the training
+    inputs.json              classes, sizes and vocabulary: to read new inputs without the data
+    final.safetensors        weights after the last epoch, by their plain names
+    selected.safetensors     weights of the epoch with the best validation accuracy
+    summary.json             accuracies, pruning, sparsity (mirrormargin.training.summary)
+    pruned-*.safetensors     what ``mirrormargin prune`` wrote
+    tensorboard/             events, if they were asked for
+    .lock                    held by the process that is training
+
+The configuration is there from the beginning, inputs and weights once the training has ended, and
+the summary once it has been evaluated. Files are replaced by renaming, so that each is whole or
+absent; only metrics.jsonl grows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from mirrormargin.errors import DataError, TrainingError
+from mirrormargin.runs import hold_lock, write_atomically
+from mirrormargin.training.config import TrainingConfig
+from mirrormargin.training.metrics import MetricsFile, read_rows
+from mirrormargin.training.settings import list_changes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mirrormargin.data import DataSet, InputForm
+
+__all__ = ["SUMMARY", "Status", "TrainingFolder"]
+
+CONFIG, METRICS, CHECKPOINT = "config.json", "metrics.jsonl", "checkpoint.safetensors"
+INPUTS, SUMMARY = "inputs.json", "summary.json"
+BOARD, LOCK = "tensorboard", ".lock"
+WEIGHTS = {"final": "final.safetensors", "selected": "selected.safetensors"}
+PRUNED = {"safetensors": ".safetensors", "sparse": ".sparse.safetensors"}
+
+Status = Literal["empty", "foreign", "damaged", "begun", "resumable", "finished"]
+
+
+class TrainingFolder:
+    """The folder of one training, which need not exist yet.
+
+    Example:
+        >>> folder = TrainingFolder("runs/imdb")
+        >>> folder.status, folder.read_summary()
+        ('empty', None)
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        return f"TrainingFolder({str(self.path)!r})"
+
+    @classmethod
+    def choose(
+        cls, config: TrainingConfig, parent: str | os.PathLike[str] = "runs"
+    ) -> TrainingFolder:
+        """The folder of a configuration if none is named: ``runs/<name>-<digest>``."""
+        return cls(Path(parent) / f"{config.name.replace('/', '-')}-{config.digest()[:8]}")
+
+    @property
+    def status(self) -> Status:
+        """What is there.
+
+        ``empty``      nothing, or no folder at all
+        ``foreign``    other things than a training
+        ``damaged``    a training whose configuration cannot be read
+        ``begun``      a configuration, but no checkpoint yet
+        ``resumable``  a checkpoint
+        ``finished``   the weights of a training that has ended
+        """
+        if not self._has(CONFIG):
+            return "foreign" if self._list_files() else "empty"
+        try:
+            self.read_config()
+        except TrainingError:
+            return "damaged"
+        if self.is_finished:
+            return "finished"
+        return "resumable" if self._has(CHECKPOINT) else "begun"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the training has ended: its weights and inputs are there."""
+        return all(self._has(name) for name in (INPUTS, *WEIGHTS.values()))
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep other processes from training here; makes the folder.
+
+        Raises:
+            TrainingError: If the folder cannot be made.
+            RunError: If another process is training here.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise TrainingError(f"{self.path} cannot be made: {error.strerror}") from error
+        with hold_lock(self.path / LOCK, wait=False):
+            yield
+
+    # -- the configuration and what is known of the data
+
+    def claim(self, config: TrainingConfig, data: DataSet) -> None:
+        """Make this the folder of a training, or make sure that it is.
+
+        Raises:
+            TrainingError: If it holds another training, one on other data, a damaged one, or
+                things that are no training.
+        """
+        if self._has(CONFIG):
+            try:
+                found = self.read_config()
+            except TrainingError as error:
+                raise TrainingError(f"{error}; choose another folder, or remove this one") from None
+            if found != config:
+                changes = ", ".join(list_changes(found, config))
+                raise TrainingError(
+                    f"{self.path} holds another training (different: {changes}): resume it with its"
+                    " own settings, or choose another folder"
+                )
+            if not self.knows(data):
+                raise TrainingError(
+                    f"{self.path} holds a training on other data, or its files have changed: resume"
+                    " it with that data, or choose another folder"
+                )
+            return
+        if self._list_files():
+            raise TrainingError(
+                f"{self.path} holds other things than a training: choose a folder that is empty or"
+                " does not exist"
+            )
+        document = {
+            "digest": config.digest(),
+            "config": config.as_dict(),
+            "data": {"sha256": data.sha256, "size": len(data.train)},
+        }
+        self._write_json(CONFIG, document, indent=2)
+
+    def read_config(self) -> TrainingConfig:
+        """What is trained here.
+
+        Raises:
+            TrainingError: If nothing is, or the file is damaged.
+        """
+        document = self._read_json(CONFIG)
+        if document is None:
+            raise TrainingError(
+                f"{self.path} holds no training on real data: give a folder that mirrormargin train"
+                " wrote, such as that of mirrormargin train digits/tiny"
+            )
+        try:
+            return TrainingConfig.from_dict(document["config"])
+        except (KeyError, TrainingError) as error:
+            raise TrainingError(f"{self.path / CONFIG} is damaged: {error}") from error
+
+    def knows(self, data: DataSet) -> bool:
+        """Whether this is the data that is trained on: the same files, as many examples."""
+        known = {"sha256": data.sha256, "size": len(data.train)}
+        return (self._read_json(CONFIG) or {}).get("data", known) == known
+
+    # -- metrics
+
+    def open_metrics(self, size: int = 0, step: int = 0, tensorboard: bool = False) -> MetricsFile:
+        """Open the metrics for writing; see :class:`MetricsFile`."""
+        board = self.path / BOARD if tensorboard else None
+        return MetricsFile(self.path / METRICS, size, step, board)
+
+    def read_metrics(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """All rows, or those of one kind; a last line that was cut off is left out.
+
+        Raises:
+            TrainingError: If there are none, or another line is damaged.
+        """
+        rows = read_rows(self.path / METRICS)
+        return [row for row in rows if kind is None or row["kind"] == kind]
+
+    # -- the checkpoint
+
+    def write_checkpoint(self, parts: Mapping[str, Mapping[str, Tensor]], document: Any) -> None:
+        """Replace the checkpoint: tensors by part and name, and what JSON can hold."""
+        from mirrormargin.training.tensor_files import write_tensors
+
+        tensors = {f"{part}/{k}": v for part, values in parts.items() for k, v in values.items()}
+        write_tensors(self.path / CHECKPOINT, tensors, document)
+
+    def read_checkpoint(self) -> tuple[dict[str, dict[str, Tensor]], Any] | None:
+        """Inverse of :meth:`write_checkpoint`; None if there is no checkpoint.
+
+        Raises:
+            TrainingError: If it is damaged.
+        """
+        from mirrormargin.training.tensor_files import read_tensors
+
+        if not self._has(CHECKPOINT):
+            return None
+        tensors, document = read_tensors(self.path / CHECKPOINT)
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            part, _, key = name.partition("/")
+            parts.setdefault(part, {})[key] = tensor
+        return parts, document
+
+    def read_step(self) -> int | None:
+        """The step that a resumed training starts after; None if there is no checkpoint.
+
+        Raises:
+            TrainingError: If the checkpoint is damaged.
+        """
+        from mirrormargin.training.tensor_files import read_document
+
+        if not self._has(CHECKPOINT):
+            return None
+        return int(read_document(self.path / CHECKPOINT)["position"]["step"])
+
+    # -- what a training that has ended leaves
+
+    def write_result(
+        self,
+        config: TrainingConfig,
+        data: InputForm,
+        final: Mapping[str, Tensor],
+        selected: Mapping[str, Tensor],
+    ) -> None:
+        """Write the inputs and both sets of weights: the training has ended."""
+        from mirrormargin.training.tensor_files import write_tensors
+
+        self._write_json(INPUTS, data.describe_form(), ensure_ascii=False)
+        for name, weights in (("final", final), ("selected", selected)):
+            write_tensors(self.path / WEIGHTS[name], weights, {"config": config.as_dict()})
+
+    def find_weights(self, name: str = "selected") -> Path:
+        """The file of the ``final`` or ``selected`` weights.
+
+        Raises:
+            TrainingError: If the training has not ended.
+        """
+        path = self.path / WEIGHTS[name]
+        if not self._has(path.name):
+            raise TrainingError(
+                f"{path} does not exist, because the training has not ended: resume it with"
+                " mirrormargin train"
+            )
+        return path
+
+    def read_weights(self, name: str = "selected") -> tuple[dict[str, Tensor], TrainingConfig]:
+        """The ``final`` or ``selected`` weights, and the configuration of their model.
+
+        Raises:
+            TrainingError: If the training has not ended, or the file is damaged.
+        """
+        from mirrormargin.training.tensor_files import read_tensors
+
+        path = self.find_weights(name)
+        state, document = read_tensors(path)
+        try:
+            return state, TrainingConfig.from_dict(document["config"])
+        except (KeyError, TypeError) as error:
+            raise TrainingError(f"{path} is damaged: it names no configuration") from error
+
+    def read_inputs(self) -> InputForm:
+        """How the model reads inputs, and what its classes are.
+
+        Raises:
+            TrainingError: If the training has not ended, or the file is damaged.
+        """
+        from mirrormargin.data import InputForm
+
+        path = self.path / INPUTS
+        document = self._read_json(INPUTS)
+        if document is None:
+            raise TrainingError(f"{path} does not exist: the training has not ended")
+        try:
+            return InputForm.read_form(document)
+        except DataError as error:
+            raise TrainingError(f"{path} is damaged: {error}") from error
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Keep what :func:`mirrormargin.training.summary.summarize_training` found."""
+        self._write_json(SUMMARY, summary, allow_nan=False)
+
+    def read_summary(self) -> dict[str, Any] | None:
+        """The summary; None if the training has not been evaluated.
+
+        Raises:
+            TrainingError: If it is damaged.
+        """
+        return self._read_json(SUMMARY)
+
+    # -- files beside it
+
+    def name_pruned(self, share: float, format: str = "safetensors") -> Path:
+        """Where a pruned model goes if no file is named."""
+        return self.path / f"pruned-{share:g}{PRUNED[format]}"
+
+    def owns(self, path: Path) -> bool:
+        """Whether a path is one of the training's own files, which nothing else may replace."""
+        own = (CONFIG, METRICS, CHECKPOINT, INPUTS, SUMMARY, LOCK, *WEIGHTS.values())
+        return path.resolve() in [(self.path / name).resolve() for name in own]
+
+    # -- private
+
+    def _has(self, name: str) -> bool:
+        return os.path.isfile(self.path / name)  # False for what cannot even be a path
+
+    def _list_files(self) -> list[Path]:
+        """Hidden files are those of a training that was killed at once."""
+        if not os.path.isdir(self.path):
+            return []
+        return [path for path in self.path.iterdir() if not path.name.startswith(".")]
+
+    def _read_json(self, name: str) -> dict[str, Any] | None:
+        path = self.path / name
+        if not self._has(name):
+            return None
+        try:
+            document = json.loads(path.read_bytes())
+        except OSError as error:
+            raise TrainingError(f"{path} cannot be read: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            raise TrainingError(f"{path} is damaged: {error}") from error
+        if not isinstance(document, dict):
+            raise TrainingError(f"{path} is damaged: it holds no JSON object")
+        return document
+
+    def _write_json(self, name: str, document: Mapping[str, Any], **options: Any) -> None:
+        text = json.dumps(document, **options) + "\n"
+        write_atomically(self.path / name, lambda file: file.write(text.encode()))
