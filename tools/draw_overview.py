@@ -47,7 +47,7 @@ def draw_directions() -> Panel:
         for flow in flows
     )
     return Panel(
-        "Distance of W from the max-margin direction",
+        "How far W is from the max-margin one",
         Axis("decades of gradient steps, log₁₀ k", "log"),
         Axis("directional divergence", "log"),
         lines,
