@@ -164,6 +164,31 @@ def test_an_unforeseen_failure_of_a_process_names_the_part(tmp_path):
         workers.run_parts([broken, broken], 2, print)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="sends SIGKILL")
+def test_a_worker_that_dies_is_an_error_and_says_what_to_do(tmp_path):
+    # A spawned worker imports the script under another name, and there a part kills its process.
+    code = f"""
+from pathlib import Path
+from mirrormargin.claims import workers
+from mirrormargin.errors import RunError
+
+if __name__ == "__main__":
+    parts = [workers.Part("paths", {{}}, i, Path({str(tmp_path)!r}) / str(i)) for i in range(2)]
+    try:
+        workers.run_parts(parts, 2, print)
+    except RunError as error:
+        print(error)
+else:
+    import os, signal
+    workers.Part.run = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+"""
+    script = tmp_path / "dying.py"
+    script.write_text(code)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert "a process that ran some of the parts died" in done.stdout, done.stderr
+    assert "run the same command again" in done.stdout
+
+
 def start(out: Path) -> subprocess.Popen:
     command = [sys.executable, "-m", "mirrormargin", "reproduce", *FAST, "--out", str(out)]
     return subprocess.Popen(

@@ -22,8 +22,8 @@ from mirrormargin.dynamics.flow_field import FlowField
 from mirrormargin.dynamics.flow_record import FlowRecord, FlowStatus
 from mirrormargin.dynamics.metrics import find_divergence, measure
 from mirrormargin.errors import ProblemError
+from mirrormargin.geometry.threads import limit_threads
 from mirrormargin.svm import Status, is_locally_optimal, solve_attention_svm
-from mirrormargin.svm.interior.threads import limit_threads
 
 __all__ = ["FlowRecord", "FlowStatus", "mirror_flow"]
 

@@ -33,13 +33,13 @@ def find_folders(path: Path) -> list[Place]:
         return [(path.parent, 0)]
     if not path.is_dir():
         raise ReportError(
-            f"{path} is no folder: give one that mirrormargin reproduce, train, flow or path wrote"
+            f"{path} is no folder: give one that mirrormargin reproduce, train or lab wrote"
         )
     found = list(_walk(path, 0))
     if not found:
         raise ReportError(
             f"{path} holds nothing to report on: there is no {', '.join(FILES)} in it or up to"
-            f" {MAX_DEPTH} levels below; write one with mirrormargin reproduce, train, flow or path"
+            f" {MAX_DEPTH} levels below; write one with mirrormargin reproduce, train or lab"
             " --out"
         )
     return found

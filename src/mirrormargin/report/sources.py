@@ -75,7 +75,7 @@ def read_sources(paths: Sequence[Path]) -> Sources:
         ReportError: If there is none, or a damaged one.
     """
     if not paths:
-        raise ReportError("no folder was given: name one that reproduce, train, flow or path wrote")
+        raise ReportError("no folder was given: name one that reproduce, train or lab wrote")
     claims: list[ClaimsFolder] = []
     evidence: dict[str, Evidence] = {}
     runs: list[LabRun] = []

@@ -20,7 +20,7 @@ from mirrormargin.attention.compiled import LOSS_CODES, Data, Memory, allocate, 
 from mirrormargin.dynamics.descent.loop import NUM_TENSORS, NUMBERS, advance
 from mirrormargin.dynamics.descent.record import MODES, RULES, End
 from mirrormargin.geometry.batched import power_each
-from mirrormargin.geometry.sharing import share_out
+from mirrormargin.geometry.threads import share_out
 
 __all__ = ["Batch", "make_batch"]
 

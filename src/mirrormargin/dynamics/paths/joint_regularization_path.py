@@ -42,8 +42,8 @@ from mirrormargin.dynamics.paths.radii import read_pairs
 from mirrormargin.dynamics.paths.regularization_path import ONE_THREAD_BELOW, PathStatus
 from mirrormargin.errors import ProblemError, SolverError
 from mirrormargin.geometry import directional_divergence
+from mirrormargin.geometry.threads import limit_threads
 from mirrormargin.svm import AttentionSVM, DecoderSVM
-from mirrormargin.svm.interior.threads import limit_threads
 
 __all__ = ["JointRegularizationPath", "joint_regularization_path"]
 

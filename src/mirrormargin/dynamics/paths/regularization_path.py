@@ -32,9 +32,9 @@ from mirrormargin.dynamics.paths.path_files import read_path, write_path
 from mirrormargin.dynamics.paths.radii import read_radii
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
 from mirrormargin.geometry import directional_divergence
+from mirrormargin.geometry.threads import limit_threads
 from mirrormargin.svm import AttentionSVM, solve_attention_svm
 from mirrormargin.svm.interior.program import lp_norm
-from mirrormargin.svm.interior.threads import limit_threads
 
 __all__ = ["PathStatus", "RegularizationPath", "regularization_path"]
 

@@ -1,6 +1,6 @@
-"""The interior point once more, compiled, for small problems; it offers what others must check.
+"""The interior point again, compiled, for small problems: it finds what the caller must check.
 
-What is here needs no Numba: the jobs, and which of them the kernel takes.
+This file needs no Numba: it has the jobs, and which of them the kernel takes.
 """
 
 from __future__ import annotations
@@ -52,5 +52,5 @@ class Jobs:
 
 def other_tokens(chosen: Integers, T: int) -> Integers:
     """The indices of all tokens but the chosen one, in order: shape (..., T - 1)."""
-    places = np.arange(T - 1)
-    return places + (places >= chosen[..., None])
+    indices = np.arange(T - 1)
+    return indices + (indices >= chosen[..., None])
