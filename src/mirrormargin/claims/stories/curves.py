@@ -181,7 +181,7 @@ def _describe_steps(evidence: Evidence, k: int) -> str:
     return f"reached in {known.sum()} of {known.size}"
 
 
-def _tell(
+def _make_story(
     name: str, data: str, training: str, model: str, what: str, trained: tuple[Method, ...]
 ) -> Story:
     claims = [
@@ -228,7 +228,7 @@ def _tell(
 
 
 STORIES = (
-    _tell(
+    _make_story(
         "mnist",
         "MNIST",
         "Training",
@@ -236,7 +236,7 @@ STORIES = (
         "a ViT trained on MNIST",
         methods.VISION["mnist/small"],
     ),
-    _tell(
+    _make_story(
         "cifar10",
         "CIFAR-10",
         "Training a small ViT",
@@ -244,7 +244,7 @@ STORIES = (
         "a ViT trained on CIFAR-10",
         methods.VISION["cifar10/small"],
     ),
-    _tell(
+    _make_story(
         "mnli",
         "MultiNLI",
         "Fine-tuning BERT",
@@ -252,7 +252,7 @@ STORIES = (
         "an encoder fine-tuned on MultiNLI",
         methods.ENCODERS["mnli-subset/minilm"],
     ),
-    _tell(
+    _make_story(
         "civil",
         "CivilComments",
         "Fine-tuning BERT",
