@@ -67,7 +67,8 @@ def divergence_each(targets: ArrayLike, iterates: ArrayLike, exponents: ArrayLik
     Targets and exponents broadcast over the other axes of the iterates.
     """
     V = np.asarray(iterates, np.float64)
-    U = np.broadcast_to(np.asarray(targets, np.float64), V.shape)
+    # A copy: Numba warns where it meets a broadcast view.
+    U = np.array(np.broadcast_to(np.asarray(targets, np.float64), V.shape))
     shape = V.shape[:-1]
     out, work = np.empty(shape), np.empty((4, V.shape[-1]))
     _divergences.load()(
