@@ -12,7 +12,8 @@ import math
 
 import numpy as np
 
-from mirrormargin.geometry.compiled import (
+from mirrormargin.geometry import float32_powers
+from mirrormargin.geometry.chunks import (
     BLOCK,
     bits_float,
     float_bits,
@@ -23,8 +24,7 @@ from mirrormargin.geometry.compiled import (
     offset,
     rename,
 )
-from mirrormargin.geometry.integer_powers import integer_power, with_sign
-from mirrormargin.geometry.kernels import (
+from mirrormargin.geometry.float32_powers import (
     HIGH_POWER,
     PRECISE_POWER,
     exponent_high,
@@ -36,8 +36,11 @@ from mirrormargin.geometry.kernels import (
     split_low,
     split_middle,
 )
+from mirrormargin.geometry.integer_powers import integer_power, with_sign
 
 __all__ = ["FREE_ROW", "GENERAL", "KINDS", "add_dual", "move"]
+
+SOURCES = (*float32_powers.SOURCES, __file__)
 
 f32, i32 = np.float32, np.int32
 

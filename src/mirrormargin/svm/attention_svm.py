@@ -20,8 +20,14 @@ from mirrormargin.arguments import check_count, check_exponent, check_number, ch
 from mirrormargin.errors import ProblemError
 from mirrormargin.geometry.compiler import has_numba
 from mirrormargin.geometry.threads import limit_threads
-from mirrormargin.svm.compiled import Jobs, fits_kernel
-from mirrormargin.svm.inputs import check_cap, read_attention, read_rhs, read_start
+from mirrormargin.svm.inputs import (
+    Jobs,
+    check_cap,
+    fits_kernel,
+    read_attention,
+    read_rhs,
+    read_start,
+)
 from mirrormargin.svm.interior.constraints import MatrixConstraints, TokenConstraints
 from mirrormargin.svm.interior.program import Outcome, Program, Status
 from mirrormargin.svm.interior.solver import refuse_row, solve_program

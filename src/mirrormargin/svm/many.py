@@ -29,8 +29,7 @@ from mirrormargin.svm.attention_svm import (
     build_program,
     solve_attention_svm,
 )
-from mirrormargin.svm.compiled import Jobs, fits_kernel, other_tokens
-from mirrormargin.svm.inputs import read_selections
+from mirrormargin.svm.inputs import Jobs, fits_kernel, other_tokens, read_selections
 from mirrormargin.svm.interior.program import Status
 from mirrormargin.svm.solution import SUPPORT, FarkasCertificate
 

@@ -16,16 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import NotSeparableError, SolverError
+from mirrormargin.geometry.numpy_norms import lp_norm, signed_power
 from mirrormargin.svm.interior.program import (
     FEASIBILITY,
     Outcome,
     Program,
     Status,
     cancellation,
-    lp_norm,
     measure_gap,
     rounding,
-    signed_power,
 )
 
 __all__ = [

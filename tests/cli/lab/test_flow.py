@@ -8,7 +8,7 @@ import pytest
 import mirrormargin as mm
 from mirrormargin.cli import main
 from mirrormargin.cli.lab import flow
-from mirrormargin.dynamics.flow_record import FlowRecord
+from mirrormargin.dynamics.flow import FlowRecord
 
 
 def report(capsys, *argv):
@@ -41,7 +41,7 @@ def test_the_bound_is_checked_from_a_hundred_decades_on(capsys):
 
 
 def test_a_broken_bound_is_exit_code_1(capsys, monkeypatch):
-    fast = mm.dynamics.rates.forms.Rate("log", 9.0)  # faster than any flow
+    fast = mm.dynamics.rates.laws.Rate("log", 9.0)  # faster than any flow
     monkeypatch.setattr(mm, "claimed_rate", lambda p: ("too fast", fast))
     assert main(["lab", "flow", "unit_sphere", "--quiet"]) == 1
     assert "broken" in capsys.readouterr().out

@@ -223,13 +223,13 @@ def tabulate_pruning(evidence: Evidence) -> Table:
     """Accuracies at some shares, and the weights needed."""
     share = evidence["share"]
     shown = [wanted for wanted in SHOWN if np.isclose(share, wanted).any()]
-    places = [int(np.argmin(abs(share - wanted))) for wanted in shown]
+    indices = [int(np.argmin(abs(share - wanted))) for wanted in shown]
     setting = evidence.arrays.get("setting")
     rows = []
     for k, name in enumerate(evidence["optimizer"]):
         row = [str(name)] if setting is None else [str(name), str(setting[k])]
         row.append(describe_mean(evidence["unpruned"][k]))
-        row += [describe_mean(evidence["accuracy"][k][:, place]) for place in places]
+        row += [describe_mean(evidence["accuracy"][k][:, i]) for i in indices]
         row += [_describe_needed(share, evidence[key][k]) for key in ("needed", "attention_needed")]
         rows.append(tuple(row))
     columns = (
@@ -249,7 +249,7 @@ def _describe_needed(share: NDArray[np.float64], needed: NDArray[np.float64]) ->
     return f"{bound}{100 * np.exp(np.log(needed).mean()):.2g}%"
 
 
-def _tell(
+def _make_story(
     name: str,
     data: str,
     title: str,
@@ -271,7 +271,7 @@ def _tell(
 
 
 STORIES = (
-    _tell(
+    _make_story(
         "pruning-imdb",
         "IMDB",
         "text transformers, IMDB",
@@ -279,7 +279,7 @@ STORIES = (
         _list_claims("imdb", "IMDB"),
         more=methods.SMALL,
     ),
-    _tell(
+    _make_story(
         "pruning-plain",
         "IMDB, trained by the plain rule,",
         "text transformers trained by the plain rule, IMDB",
@@ -287,7 +287,7 @@ STORIES = (
         (PLAIN,),
     ),
     *(
-        _tell(
+        _make_story(
             f"pruning-{name}",
             data,
             f"{kind} transformers, {data}",

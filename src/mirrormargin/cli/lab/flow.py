@@ -28,7 +28,7 @@ from mirrormargin.cli.options import (
 from mirrormargin.cli.terminal import Progress, format_number, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from mirrormargin.dynamics.flow_record import FlowRecord
+    from mirrormargin.dynamics.flow import FlowRecord
 
 __all__ = ["app", "flow"]
 
@@ -80,7 +80,7 @@ def flow(
     """
     problems = load_problems(problem, seed)
     import mirrormargin as mm
-    from mirrormargin.dynamics.flow_record import KIND
+    from mirrormargin.dynamics.flow import KIND
 
     jobs = [(number, one, exponent) for number, one in problems for exponent in p]
     destination = None
@@ -120,7 +120,7 @@ def _measure(record: FlowRecord, decades: float) -> dict[str, Any]:
     import numpy as np
 
     import mirrormargin as mm
-    from mirrormargin.dynamics.flow_record import FlowStatus
+    from mirrormargin.dynamics.flow import FlowStatus
     from mirrormargin.errors import ProblemError
 
     name, rate = mm.claimed_rate(record.p)

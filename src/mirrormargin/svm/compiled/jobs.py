@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from mirrormargin.geometry.batched import norm_each, power_each
 from mirrormargin.geometry.threads import share_out
-from mirrormargin.svm.compiled import Integers, Jobs, other_tokens
 from mirrormargin.svm.compiled import newton as at
 from mirrormargin.svm.compiled.kernel import FIRST_EXPONENT, load_kernel
 from mirrormargin.svm.compiled.newton import Work, allocate
+from mirrormargin.svm.inputs import Integers, Jobs, other_tokens
 from mirrormargin.svm.interior.solver import SEPARABLE
 
 __all__ = ["Candidates", "solve_jobs"]

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from mirrormargin.geometry.routine import Routine
+from mirrormargin.geometry.compiler import CompiledFunction
 from mirrormargin.svm.compiled import newton as at
-from mirrormargin.svm.compiled import vectors
 from mirrormargin.svm.compiled.newton import Work, factor_system, solve_system
 from mirrormargin.svm.compiled.vectors import (
     add,
@@ -318,7 +317,7 @@ _SIGNATURE = types.Tuple((types.int64, _real, types.int64))(
 )
 
 
-_kernel = Routine(_make_kernel, _SIGNATURE, [__file__, at.__file__, vectors.__file__])
+_kernel = CompiledFunction(_make_kernel, _SIGNATURE, (*at.SOURCES, __file__))
 
 
 def load_kernel() -> Callable[..., tuple[int, float, int]]:

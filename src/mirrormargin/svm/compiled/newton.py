@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrormargin.svm.compiled import vectors
 from mirrormargin.svm.compiled.vectors import (
     add,
     add_rows,
@@ -35,7 +36,9 @@ from mirrormargin.svm.compiled.vectors import (
     put,
 )
 
-__all__ = ["Work", "allocate", "factor_system", "solve_system"]
+__all__ = ["SOURCES", "Work", "allocate", "factor_system", "solve_system"]
+
+SOURCES = (*vectors.SOURCES, __file__)
 
 TALL = 1.3  # rows for each unknown from which on the system in the unknowns is the smaller one
 REFINEMENTS = 4

@@ -35,6 +35,7 @@ import scipy.linalg
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
+from mirrormargin.geometry.numpy_norms import lp_norm
 from mirrormargin.svm.interior.constraints import DENSE_ENTRIES, Constraints
 
 __all__ = [
@@ -45,11 +46,9 @@ __all__ = [
     "Program",
     "Status",
     "cancellation",
-    "lp_norm",
     "measure_gap",
     "polish_cancellation",
     "rounding",
-    "signed_power",
 ]
 
 Array = NDArray[np.float64]
@@ -293,17 +292,3 @@ class _ScaledAdjoint(scipy.sparse.linalg.LinearOperator):
 
     def _rmatvec(self, x: Array) -> Array:
         return self.weights * self.constraints.apply(x.ravel())
-
-
-def signed_power(x: Array, exponent: float) -> Array:
-    """``sign(x) |x|^exponent``, entry by entry."""
-    return np.copysign(np.abs(x) ** exponent, x)
-
-
-def lp_norm(x: Array, exponent: float) -> float:
-    """The largest entry is taken out first: at q = 21 powers leave the float range."""
-    size = np.abs(x)
-    largest = float(size.max())
-    if not 0 < largest < np.inf:
-        return largest
-    return largest * float(((size / largest) ** exponent).sum()) ** (1 / exponent)

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("numba", reason="compiled code needs Numba", exc_type=ImportError)
 from compiled_once import compile_once
 
-from mirrormargin.geometry import doubles
+from mirrormargin.geometry import float64_loops
 
 EXPONENTS = [0.05, 0.1, 1 / 9, 0.25, 1 / 3, 2 / 3, 0.95, 1.1, 4 / 3, 1.5, 2.5, 3.0, 4.0, 10.0, 12.0]
 LEAST, MOST = np.finfo(np.float64).tiny, np.finfo(np.float64).max
@@ -24,15 +24,15 @@ def make_run(version):
     def run(name, x, r, factor, out):
         _ = version
         if name == 0:
-            doubles.signed_powers(x, r, out)
+            float64_loops.signed_powers(x, r, out)
         elif name == 1:
-            doubles.exponentials(x, out)
+            float64_loops.exponentials(x, out)
         elif name == 2:
-            return doubles.power_sum(x, factor, r, out)
+            return float64_loops.power_sum(x, factor, r, out)
         elif name == 3:
-            return doubles.largest(x)
+            return float64_loops.largest(x)
         elif name == 4:
-            return doubles.absolute_sum(x)
+            return float64_loops.absolute_sum(x)
         return 0.0
 
     return run
@@ -41,7 +41,7 @@ def make_run(version):
 def make_weigh_rows(version):
     def run(weights, weight_block, weight_stride, rows, row_block, width, out, blocks, num):
         _ = version
-        doubles.weigh_rows(
+        float64_loops.weigh_rows(
             weights, weight_block, weight_stride, rows, row_block, width, out, blocks, num
         )
 

@@ -18,14 +18,15 @@ import math
 
 import numpy as np
 
-from mirrormargin.geometry.compiled import (
+from mirrormargin.geometry import integer_powers
+from mirrormargin.geometry.chunks import (
     BLOCK,
-    Kernel,
     bits_float,
     float_bits,
     floats,
     fma,
     inlined,
+    kernel,
     leaf,
     offset,
     open_job,
@@ -34,7 +35,9 @@ from mirrormargin.geometry.compiled import (
 )
 from mirrormargin.geometry.integer_powers import power_block_of, to_integer, with_sign
 
-__all__ = ["power_block", "power_constants", "power_tensors"]
+__all__ = ["SOURCES", "power_block", "power_constants", "power_tensors"]
+
+SOURCES = (*integer_powers.SOURCES, __file__)
 
 f32, i32 = np.float32, np.int32
 
@@ -294,7 +297,7 @@ def _finish_low_block(x_address, y_address, num, scratch):
         y[i] = finish_low(rounded[i], fraction[i], x[i])
 
 
-@Kernel
+@kernel(*SOURCES)
 def _power_kernel(version):
     def work(counters):
         chunks, pointers, scalars, options, out, scratch = open_job(counters, version)

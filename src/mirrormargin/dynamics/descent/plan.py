@@ -1,9 +1,10 @@
-r"""Where training starts.
+r"""What a training is to do: where it starts, its rates and lengths, which steps it records.
 
     NormalInit(std, seeds):   W_ij ~ N(0, std^2),  one start for each seed
 
-drawn anew for each problem and each exponent, from a generator made of the seed, the place of the
+is drawn for each problem and each exponent, from a generator made of the seed, the index of the
 problem in its batch and the exponent: a batch with more problems or exponents keeps its starts.
+Recorded steps are 0, then 1, 2, 3, ... thinning out to equal ratios.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from numpy.typing import NDArray
 from mirrormargin.arguments import check_number, read_array
 from mirrormargin.errors import ProblemError
 
-__all__ = ["NormalInit", "read_init"]
+__all__ = ["NormalInit", "plan_steps", "read_counts", "read_init", "read_lrs"]
 
 Array = NDArray[np.float64]
+Steps = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class NormalInit:
         seeds: Any = self.seeds
         out = np.empty((num_problems, len(exponents), len(seeds), *shape))
         for i, j, k in np.ndindex(out.shape[:3]):
-            # The exponent's own bits: its place among the others must not matter.
+            # The exponent's own bits: its index among the others must not matter.
             p = 0 if self.same_for_all_p else int(exponents[j].view(np.uint64))
             rng = np.random.default_rng([seeds[k], i, p, *stream])
             out[i, j, k] = self.std * rng.normal(size=shape)
@@ -88,3 +90,68 @@ def read_init(
             f" init, {axes}): give 0, one start ({axes}), several (init, {axes}), all of them, or"
             " a NormalInit"
         ) from None
+
+
+def plan_steps(record: Any, num_steps: Steps, first: Steps | None = None) -> Steps:
+    """Steps of shape (E, R), ascending, from 0 to each of the E numbers of steps.
+
+    Rows that end early repeat their last step.
+
+    Args:
+        record: How many log-spaced steps, or the steps themselves.
+        num_steps: (E,), where each row ends.
+        first: (E,), where each row starts instead of 0.
+    """
+    start = np.zeros_like(num_steps) if first is None else first
+    rows = [_plan_row(record, int(a), int(b)) for a, b in zip(start, num_steps, strict=True)]
+    longest = max(map(len, rows))
+    return np.array([np.pad(row, (0, longest - len(row)), mode="edge") for row in rows])
+
+
+def _plan_row(record: Any, first: int, last: int) -> Steps:
+    try:
+        count = operator.index(record)
+    except TypeError:
+        steps = read_array("record", record)
+        if steps.ndim != 1 or (steps != np.floor(steps)).any() or not _are_counts(steps):
+            raise ProblemError(
+                "record must be a number of log-spaced steps, or a list of steps, integers >= 0"
+            ) from None
+        steps = steps.astype(np.int64)
+        return np.unique(np.concatenate([[first], steps[(steps > first) & (steps < last)], [last]]))
+    if count < 1:
+        raise ProblemError(f"record is {count}: record at least 1 step")
+    if last == first:
+        return np.array([first], np.int64)
+    spaced = first + np.geomspace(1, last - first, count)
+    return np.unique(np.concatenate([[first], spaced.round().astype(np.int64), [last]]))
+
+
+def read_counts(num_steps: Any, num_exponents: int) -> Steps:
+    """Numbers of steps, one for each exponent."""
+    counts = _read_row("num_steps", num_steps, num_exponents)
+    if (counts != np.floor(counts)).any() or not _are_counts(counts):
+        raise ProblemError(f"num_steps is {num_steps!r}: give integers >= 0")
+    return counts.astype(np.int64)
+
+
+def _are_counts(numbers: NDArray[np.float64]) -> bool:
+    return bool(((numbers >= 0) & (numbers <= 2**53)).all())
+
+
+def read_lrs(name: str, lr: Any, num_exponents: int) -> NDArray[np.float64]:
+    """Learning rates, one for each exponent."""
+    rates = _read_row(name, lr, num_exponents)
+    if not ((rates > 0) & (rates < np.inf)).all():
+        raise ProblemError(f"{name} is {lr!r}: give a positive number, or one for each p")
+    return rates
+
+
+def _read_row(name: str, value: Any, count: int) -> NDArray[np.float64]:
+    row = read_array(name, value)
+    if row.ndim > 1 or (row.ndim == 1 and len(row) not in (1, count)):
+        raise ProblemError(
+            f"{name} has shape {row.shape}: give one number, or one for each of the {count}"
+            " exponents"
+        )
+    return np.broadcast_to(row, count).copy()

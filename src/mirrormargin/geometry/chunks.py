@@ -1,8 +1,8 @@
-"""How this project compiles and threads its CPU kernels.
+"""Kernels on float32 tensors: their chunks of work, and the threads that share them.
 
-A kernel works on float32 tensors given by address, one chunk at a time::
+A kernel works on tensors given by address, one chunk at a time::
 
-    @Kernel
+    @kernel(__file__)
     def square(version):
         def work(counters):
             chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
@@ -25,30 +25,30 @@ abort after a fork or when entered from two threads at once.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 import torch
 from llvmlite import ir
-from numba import carray, cfunc, extending, njit
+from numba import carray, extending, njit
 from numba.core import types
+
+from mirrormargin.geometry.compiler import CompiledFunction
 
 __all__ = [
     "BLOCK",
     "CHUNK",
-    "Kernel",
+    "SOURCES",
     "bits_float",
     "float_bits",
     "floats",
     "fma",
     "inlined",
+    "kernel",
     "leaf",
     "offset",
     "open_job",
@@ -56,6 +56,8 @@ __all__ = [
     "run",
     "take_chunk",
 ]
+
+SOURCES = (__file__,)
 
 CHUNK = 32768  # floats in the unit of work that threads share
 BLOCK = 256  # floats in a row of scratch memory: ten such rows fit the L1 cache with room
@@ -177,52 +179,16 @@ def take_chunk(counters):
     return _take_next(counters, _NEXT)
 
 
-class Kernel:
-    """A C callback made on first use from ``factory(version)``, and kept on disk.
-
-    Numba's cache notices a change of the file that holds the callback, not of the files it
-    calls into. The digest of all sources, as a closure variable, is part of the cache's key.
-    """
-
-    def __init__(self, factory: Callable[[int], Callable[..., None]]) -> None:
-        self._factory = factory
-        self._entry: Any = None
-        self._lock = threading.Lock()
-
-    @property
-    def address(self) -> int:
-        if self._entry is None:
-            with self._lock:
-                if self._entry is None:
-                    self._entry = self._compile()
-        return self._entry.address
-
-    def _compile(self) -> Any:
-        signature = types.void(types.CPointer(types.int64))
-        entry = self._factory(_VERSION)
-        try:
-            return cfunc(signature, cache=True)(entry)
-        except Exception:
-            # No folder to write to, a full disk, a damaged cache file: compile, keep nothing.
-            return cfunc(signature)(entry)
-
-
-def _code_version() -> int:
-    """A digest of every source file that takes part in kernels."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parents[1].glob("*/*.py")):
-        source = path.read_bytes()
-        if b"mirrormargin.geometry.compiled" in source or path == Path(__file__):
-            digest.update(source)
-    return int.from_bytes(digest.digest()[:7], "big")
-
-
-# Taken on import: a file edited later must not lend its digest to the code already in memory.
-_VERSION = _code_version()
+def kernel(*sources: str) -> Callable[[Callable[[int], Callable[..., None]]], CompiledFunction]:
+    """Decorate the factory of a kernel; ``sources`` are the files that it calls into."""
+    signature = types.void(types.CPointer(types.int64))
+    return lambda factory: CompiledFunction(
+        factory, signature, (*SOURCES, *sources), is_callback=True
+    )
 
 
 def run(
-    body: Kernel,
+    body: CompiledFunction,
     sizes: list[int],
     pointers: list[list[int]],
     scalars: np.ndarray | None = None,

@@ -5,7 +5,7 @@ import pytest
 from scipy import optimize, stats
 
 from mirrormargin.dynamics.rates import fit_rate
-from mirrormargin.dynamics.rates.slope_interval import half_width
+from mirrormargin.dynamics.rates.regression import half_width
 
 
 def correlated(rho, size, rng):

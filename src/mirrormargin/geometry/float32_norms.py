@@ -9,26 +9,29 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from mirrormargin.geometry.compiled import (
+from mirrormargin.geometry import float32_powers
+from mirrormargin.geometry.chunks import (
     BLOCK,
-    Kernel,
     bits_float,
     float_bits,
     floats,
+    kernel,
     leaf,
     offset,
     open_job,
     run,
     take_chunk,
 )
-from mirrormargin.geometry.kernels import power_block, power_constants
+from mirrormargin.geometry.float32_powers import power_block, power_constants
 
 __all__ = ["largest_entries", "scaled_power_sums"]
+
+_SOURCES = (*float32_powers.SOURCES, __file__)
 
 f32, i32 = np.float32, np.int32
 
 
-@Kernel
+@kernel(*_SOURCES)
 def _largest_kernel(version):
     def work(counters):
         chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
@@ -61,7 +64,7 @@ def _sum(address, num):
     return total
 
 
-@Kernel
+@kernel(*_SOURCES)
 def _power_sum_kernel(version):
     def work(counters):
         chunks, pointers, scalars, options, out, scratch = open_job(counters, version)

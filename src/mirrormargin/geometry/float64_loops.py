@@ -23,19 +23,24 @@ from llvmlite import ir
 from numba import extending, njit
 from numba.core import cgutils, types
 
-from mirrormargin.geometry.compiled import fma
+from mirrormargin.geometry import chunks
+from mirrormargin.geometry.chunks import fma
 
 __all__ = [
+    "SOURCES",
     "WIDTH",
     "absolute_sum",
     "add_up",
     "exponentials",
+    "keep_apart",
     "largest",
     "leaf",
     "power_sum",
     "signed_powers",
     "weigh_rows",
 ]
+
+SOURCES = (*chunks.SOURCES, __file__)
 
 WIDTH = 4  # of the vectors of weigh_rows: rows are padded to a multiple of it
 _FAR, _HIGH = 4, 4  # vectors, and sums of the same rows, that it adds up side by side
@@ -63,6 +68,17 @@ def _from_bits(typing, value):
     return types.float64(types.uint64), lambda context, builder, signature, args: builder.bitcast(
         args[0], ir.DoubleType()
     )
+
+
+@_intrinsic
+def keep_apart(typing):
+    """Forbid LLVM to inline the function that calls this."""
+
+    def emit(context, builder, signature, args):
+        builder.function.attributes.add("noinline")
+        return context.get_dummy_value()
+
+    return types.void(), emit
 
 
 def _pattern(value: float) -> np.uint64:
