@@ -3,20 +3,17 @@
 import json
 
 import pytest
+from quick_evidence import SHORTER, QuickEvidence, shorten
 
 from mirrormargin.claims import CLAIMS
-from mirrormargin.claims.experiments import EXPERIMENTS
 from mirrormargin.cli import main
 
 
 @pytest.fixture(scope="module", params=["short", pytest.param("whole", marks=pytest.mark.slow)])
 def folder(find_evidence, request):
-    """Evidence of every experiment; trainings of digits are half of all work, so one is short."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "short":
-            short = {"num_seeds": 1, "epochs": 10}
-            patch.setitem(EXPERIMENTS["digits"].profiles, "quick", short)
-        yield find_evidence.run_all()
+    shorter = SHORTER if request.param == "short" else {}
+    with shorten(shorter):
+        yield QuickEvidence(find_evidence.folder, shorter).run_all()
 
 
 def test_demo_prints_every_verdict_and_the_page(folder, capsys):

@@ -18,9 +18,9 @@ from scipy.linalg import get_lapack_funcs
 
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.attention.logits import LogitGradient, find_logit_gradient
-from mirrormargin.svm.interior.program import signed_power
+from mirrormargin.geometry.numpy_norms import row_norms, signed_power
 
-__all__ = ["FlowField", "Force", "StageSystem", "row_norms"]
+__all__ = ["FlowField", "Force", "StageSystem"]
 
 Array = NDArray[np.float64]
 
@@ -181,11 +181,3 @@ class StageSystem:
 
 def _solve(factors: tuple[Array, NDArray[np.int32]], r: Array) -> Array:
     return getrs(*factors, r)[0]
-
-
-def row_norms(x: Array, exponent: float) -> Array:
-    """The lr norms along the last axis; the largest entry is taken out first."""
-    size = np.abs(x)
-    largest = size.max(axis=-1)
-    unit = np.where(largest > 0, largest, 1.0)
-    return largest * ((size / unit[..., None]) ** exponent).sum(axis=-1) ** (1 / exponent)

@@ -116,9 +116,9 @@ def find_divergence(target: Array, W: Array, p: float) -> Array:
     if has_numba():
         from mirrormargin.geometry.batched import divergence_each
 
-        targets = np.broadcast_to(target, W.shape)
-        shape = (*W.shape[:-2], -1)
-        return divergence_each(targets.reshape(shape), W.reshape(shape), p)
+        U, V = np.broadcast_arrays(target, W)
+        shape = (*U.shape[:-2], -1)
+        return divergence_each(U.reshape(shape), V.reshape(shape), p)
     with np.errstate(divide="ignore", invalid="ignore"):
         U = target / find_norm(target, p)[..., None, None]
         V = W / find_norm(W, p)[..., None, None]

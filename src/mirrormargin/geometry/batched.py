@@ -21,20 +21,23 @@ import numpy as np
 from numba.core import types
 from numpy.typing import ArrayLike, NDArray
 
-from mirrormargin.geometry import compiled, doubles
-from mirrormargin.geometry.doubles import (
+from mirrormargin.geometry import float64_loops
+from mirrormargin.geometry.compiler import CompiledFunction
+from mirrormargin.geometry.float64_loops import (
     absolute_sum,
     add_up,
+    keep_apart,
     largest,
     leaf,
     power_sum,
     signed_powers,
 )
-from mirrormargin.geometry.routine import Routine
 
 __all__ = ["divergence_each", "norm_each", "power_each"]
 
 Array = NDArray[np.float64]
+
+_SOURCES = (*float64_loops.SOURCES, __file__)
 
 
 def power_each(x: ArrayLike, exponents: ArrayLike) -> Array:
@@ -88,9 +91,21 @@ def _make_powers(version: int) -> Callable[..., Any]:
     def powers(rows, exponents, out):
         _ = version
         for j in range(len(rows)):
-            signed_powers(rows[j], exponents[j], out[j])
+            r = exponents[j]
+            if r == 0.5 or r == 1.0 or r == 2.0:
+                signed_powers(rows[j], r, out[j])
+            else:
+                for i in range(rows.shape[1]):
+                    out[j, i] = math.copysign(_power(abs(rows[j, i]), r), rows[j, i])
 
     return powers
+
+
+@leaf
+def _power(x, r):
+    """x^r to the last digit, unlike the faster one of :func:`signed_powers`."""
+    keep_apart()  # entries side by side in a vector might get another routine than one alone
+    return math.pow(x, r)
 
 
 def _make_norms(version: int) -> Callable[..., Any]:
@@ -144,9 +159,8 @@ def _divergence(U, V, p, work):
 _vector, _matrix = types.float64[::1], types.float64[:, ::1]
 # What is only read may be read-only, as the arrays of a problem are.
 _numbers, _rows = (types.Array(types.float64, ndim, "C", readonly=True) for ndim in (1, 2))
-_SOURCES = [__file__, str(compiled.__file__), str(doubles.__file__)]
-_powers = Routine(_make_powers, types.void(_rows, _numbers, _matrix), _SOURCES)
-_norms = Routine(_make_norms, types.void(_rows, _numbers, _vector, _vector), _SOURCES)
-_divergences = Routine(
+_powers = CompiledFunction(_make_powers, types.void(_rows, _numbers, _matrix), _SOURCES)
+_norms = CompiledFunction(_make_norms, types.void(_rows, _numbers, _vector, _vector), _SOURCES)
+_divergences = CompiledFunction(
     _make_divergences, types.void(_rows, _rows, _numbers, _matrix, _vector), _SOURCES
 )

@@ -58,7 +58,7 @@ TEXTS = (
     "paper",
     "folder",
 )
-UNKNOWN = Verdict("?", "?", "0", "open")
+UNKNOWN = Verdict("?", "?", "open")
 
 
 def write_page(contents: Contents, out: Path, title: str | None, command: str | None) -> None:

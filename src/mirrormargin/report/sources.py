@@ -21,13 +21,12 @@ from mirrormargin.claims.evidence import Evidence, read_evidence
 from mirrormargin.dynamics.figures import KINDS, LabRun
 from mirrormargin.errors import ReportError, RunError, TrainingError
 from mirrormargin.runs import read_run
-from mirrormargin.training.folder import TrainingFolder
+from mirrormargin.training.folder import SUMMARY, TrainingFolder
 
 __all__ = ["MAX_DEPTH", "ClaimsFolder", "Sources", "find_folders", "name_folders", "read_sources"]
 
 CLAIMS_FORMAT = 1
 CLAIMS, RUN = "claims.json", "run.json"
-SUMMARY = "summary.json"  # of a model that was trained on real data
 FILES = (CLAIMS, RUN, SUMMARY)
 EVIDENCE = "evidence"
 MAX_DEPTH = 4  # levels below the folder that was given
@@ -83,7 +82,7 @@ def read_sources(paths: Sequence[Path]) -> Sources:
         ReportError: If there is none, or a damaged one.
     """
     if not paths:
-        raise ReportError("no folder was given: name one that reproduce, train, flow or path wrote")
+        raise ReportError("no folder was given: name one that reproduce, train or lab wrote")
     claims: list[ClaimsFolder] = []
     evidence: dict[str, Evidence] = {}
     runs: list[LabRun] = []
@@ -186,13 +185,13 @@ def find_folders(path: Path) -> list[Found]:
         return [(path.parent, 0)]
     if not path.is_dir():
         raise ReportError(
-            f"{path} is no folder: give one that mirrormargin reproduce, train, flow or path wrote"
+            f"{path} is no folder: give one that mirrormargin reproduce, train or lab wrote"
         )
     found = list(_walk(path, 0))
     if not found:
         raise ReportError(
             f"{path} holds nothing to report on: there is no {', '.join(FILES)} in it or up to"
-            f" {MAX_DEPTH} levels below; write one with mirrormargin reproduce, train, flow or path"
+            f" {MAX_DEPTH} levels below; write one with mirrormargin reproduce, train or lab"
             " --out"
         )
     return found

@@ -23,15 +23,14 @@ class Verdict(NamedTuple):
 
     symbol: str
     ascii: str
-    ansi: str
     style: str
 
 
 VERDICTS = {
-    "reproduced": Verdict("✓", "+", "32", "good"),
-    "reproduced differently": Verdict("≈", "~", "33", "partly"),
-    "not reproduced": Verdict("✗", "x", "31", "bad"),
-    "not run": Verdict("○", "o", "2", "open"),
+    "reproduced": Verdict("✓", "+", "good"),
+    "reproduced differently": Verdict("≈", "~", "partly"),
+    "not reproduced": Verdict("✗", "x", "bad"),
+    "not run": Verdict("○", "o", "open"),
 }
 
 

@@ -15,7 +15,7 @@ from mirrormargin.dynamics.descent.record import AttentionRecord, TrainingSettin
 from mirrormargin.dynamics.descent.targets import solve_joint_targets, solve_targets
 from mirrormargin.dynamics.metrics import MEASURES, find_divergence, find_norm, measure
 from mirrormargin.errors import ProblemError, TrainingInterrupted
-from mirrormargin.geometry.sharing import count_cores
+from mirrormargin.geometry.threads import count_cores
 
 __all__ = ["Progress", "restore_batch", "train"]
 
