@@ -26,7 +26,7 @@ from mirrormargin.dynamics.paths.block_losses import (
     find_rows,
 )
 from mirrormargin.dynamics.paths.joint_candidates import Candidate
-from mirrormargin.geometry.numpy_norms import lp_norm, signed_power
+from mirrormargin.geometry import lp_norm, signed_power
 
 __all__ = ["AndersonMixing", "JointBlocks", "JointLandscape", "JointPoint"]
 

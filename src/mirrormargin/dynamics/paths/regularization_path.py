@@ -35,8 +35,7 @@ from mirrormargin.dynamics.paths.block_losses import LOG_LOSSES, find_gap, find_
 from mirrormargin.dynamics.paths.branches import Found, Progress, follow_branches, read_radii
 from mirrormargin.dynamics.paths.path_files import read_path, write_path
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
-from mirrormargin.geometry import directional_divergence
-from mirrormargin.geometry.numpy_norms import lp_norm, signed_power
+from mirrormargin.geometry import directional_divergence, lp_norm, signed_power
 from mirrormargin.geometry.threads import limit_threads
 from mirrormargin.svm import AttentionSVM, solve_attention_svm
 
