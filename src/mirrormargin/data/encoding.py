@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from mirrormargin.data.dataset import InputForm
-from mirrormargin.data.framing import frame
-from mirrormargin.data.own_images import colour, read_image
+from mirrormargin.data.image_files import colour, read_image
 from mirrormargin.data.text_sets import TEXT_SETS
-from mirrormargin.data.vocabulary import renumber
-from mirrormargin.data.wordpiece import tokenize
+from mirrormargin.data.tokens import frame, renumber, tokenize
 from mirrormargin.errors import DataError
 
 __all__ = ["encode_images", "encode_texts", "make_encoder"]
@@ -58,7 +56,7 @@ def encode_texts(texts: Sequence[str], form: InputForm) -> Tensor:
     clean = TEXT_SETS[form.name].clean if form.name in TEXT_SETS else str
     columns = [_part(clean(text), form.num_texts) for text in texts]
     first, *others = parts = [
-        tokenize([column[place] for column in columns], whole) for place in range(form.num_texts)
+        tokenize([column[index] for column in columns], whole) for index in range(form.num_texts)
     ]
     for text, *lengths in zip(texts, *(part.lengths for part in parts), strict=True):
         if 0 in lengths:
