@@ -299,7 +299,7 @@ def test_parts_that_a_kill_left_beside_whole_evidence_are_removed(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
-def test_an_interrupt_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
+def test_an_interrupt_keeps_what_is_done_and_says_how_to_resume(tmp_path):
     process = start(tmp_path)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("evidence/*/parts/*/run.json")) and time.monotonic() < deadline:
@@ -307,5 +307,5 @@ def test_an_interrupt_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     text = process.communicate()[0].decode()
     assert process.returncode == 130
-    assert "the same command goes on" in text
+    assert "the same command resumes" in text
     assert "Traceback" not in text

@@ -36,7 +36,7 @@ profiles:
 """ + (
     "Claims on real data are judged on stored records in the quick profile. The others train what"
     " has no record in --records, minutes to hours each; see also mirrormargin campaign.\n\n"
-    "The folder keeps the evidence of each experiment: the same command continues one that was"
+    "The folder keeps the evidence of each experiment: the same command resumes one that was"
     " stopped, even killed, and the same seed gives the same claims.json apart from time and"
     " machine."
 )
