@@ -170,7 +170,7 @@ def run_claims(
         except KeyboardInterrupt:
             progress.close()
             again = "the same command" + " without --fresh" * fresh
-            warn(f"{out} keeps what is done; {again} continues")
+            warn(f"{out} keeps what is done; {again} resumes")
             raise
     asked = {claim.id for claim in chosen}
     return document | {"claims": [row for row in document["claims"] if row["id"] in asked]}
