@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mirrormargin.data import DATA_SETS, InputForm, encode_texts, load_data, make_encoder
-from mirrormargin.data.sources import LAYOUTS
-from mirrormargin.data.verified import Source
+from mirrormargin.data.files import Source
+from mirrormargin.data.published import LAYOUTS
 from mirrormargin.errors import DataError
 
 SPLITS = ("train", "validation", "test")

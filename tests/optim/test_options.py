@@ -20,7 +20,7 @@ from mirrormargin import (
 )
 
 BAD_DESCENT = [
-    ({"lr": -1.0}, "lr is -1.0: give a number at least 0"),
+    ({"lr": -1.0}, "lr is -1.0: give a number of at least 0"),
     ({"lr": math.nan}, "lr is nan: give a number"),
     ({"lr": math.inf}, "lr is inf: give a number"),
     ({"lr": "fast"}, "lr is 'fast': give a number"),
@@ -35,10 +35,10 @@ BAD_DESCENT = [
     ),
     ({"norm_over": "model"}, "norm_over is 'model': give one of tensor, group"),
     ({"polyak": "sps"}, "polyak is 'sps': give one of bregman, dual_norm"),
-    ({"momentum": 1.0}, "momentum is 1.0: give a number at least 0 and below 1"),
+    ({"momentum": 1.0}, "momentum is 1.0: give a number of at least 0 and below 1"),
     ({"momentum": -0.1}, "momentum is -0.1: give"),
     ({"nesterov": True}, "nesterov=True needs momentum"),
-    ({"weight_decay": -0.1}, "weight_decay is -0.1: give a number at least 0"),
+    ({"weight_decay": -0.1}, "weight_decay is -0.1: give a number of at least 0"),
     ({"scale": 0.0}, "scale is 0.0: give a number above 0"),
     ({"scale": "std"}, "scale is 'std': give a number above 0; \"rms\""),
     ({"f_min": math.inf}, "f_min is inf: give a number"),
@@ -51,9 +51,9 @@ BAD_DESCENT = [
     ({"potential": HypentropyPotential(1.0), "step_rule": "normalized"}, "has no dual norm"),
 ]
 BAD_ADAM = [
-    ({"betas": (1.0, 0.9)}, r"betas\[0\] is 1.0: give a number at least 0 and below 1"),
+    ({"betas": (1.0, 0.9)}, r"betas\[0\] is 1.0: give a number of at least 0 and below 1"),
     ({"betas": 0.9}, "betas is 0.9: give two numbers"),
-    ({"eps": -1e-8}, "eps is -1e-08: give a number at least 0"),
+    ({"eps": -1e-8}, "eps is -1e-08: give a number of at least 0"),
     ({"p": 1.0}, "p is 1.0: give a number above 1 and below inf"),
 ]
 

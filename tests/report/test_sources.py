@@ -207,7 +207,7 @@ def test_a_page_may_end_in_htm_and_in_capitals(
 
 
 @pytest.mark.parametrize(
-    ("module", "figures"), [("plotly.offline", None), ("matplotlib", "figures")]
+    ("module", "figures"), [("plotly.offline", None), ("jinja2", None), ("matplotlib", "figures")]
 )
 def test_a_missing_library_says_what_to_install(
     module: str, figures: str | None, claims_folder: Path, tmp_path: Path, monkeypatch

@@ -11,8 +11,8 @@ from svm_problems import PUBLISHED, farthest, norm
 from mirrormargin.attention import AttentionProblem, synthetic
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
 from mirrormargin.svm import Status, attention_svm, solve_attention_svm
-from mirrormargin.svm.compiled import fits_kernel
 from mirrormargin.svm.compiled import jobs as compiled_jobs
+from mirrormargin.svm.inputs import fits_kernel
 from mirrormargin.svm.many import COMPILED, solve_many
 
 EXPONENTS = [1.1, 1.5, 2.0, 3.0, 10.0]

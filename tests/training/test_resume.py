@@ -101,6 +101,7 @@ def test_a_training_that_is_told_to_end_loses_no_step(tmp_path):
     assert read_results(tmp_path / "ended") == read_results(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_rows_over_several_steps_survive_kills(server, tmp_path):
     # 400 steps: a row is the mean of two, and a checkpoint may lie between them.
     config = replace(BASE, batch_size=5, epochs=10)

@@ -63,7 +63,7 @@ class Evidence:
         if name not in self.arrays:
             raise RunError(
                 f"the evidence of {self.experiment} lacks the array {name!r}: run it again with"
-                " --fresh, or make the record anew"
+                " --fresh, or make the record again"
             )
         return self.arrays[name]
 
@@ -126,10 +126,10 @@ def find_record(experiment: str, folder: Path | None = None) -> Evidence | None:
     Raises:
         RunError: If there is a record but it cannot be read.
     """
-    place: Any = (
+    where: Any = (
         folder if folder is not None else resources.files("mirrormargin.claims") / "records"
     )
-    file = place / f"{experiment}.json"
+    file = where / f"{experiment}.json"
     if not file.is_file():
         return None
     try:

@@ -4,7 +4,7 @@ r"""Running experiments, examining claims on them, and keeping both.
     OUT/evidence/<experiment>-<digest>/      the arrays of each story
     OUT/evidence/.../parts/<number>/         while it runs: the parts that are done
 
-All is written whole or not at all, so the same command goes on where it was stopped, even killed.
+All is written whole or not at all, so the same command resumes where it was stopped, even killed.
 Apart from ``environment`` and ``seconds`` the same seed gives the same ``claims.json``.
 """
 
@@ -153,7 +153,12 @@ def _add_earlier(
         document = json.loads((out / DOCUMENT).read_bytes())
         is_alike = (document["profile"], document["seed"]) == (profile, seed)
         earlier = {row["id"] for row in document["claims"]} if is_alike else set()
-    except (OSError, ValueError, KeyError, TypeError):  # none, or a damaged one: written anew
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+    ):  # none, or a damaged one: it is written again
         earlier = set()
     kept = {claim.id for claim in claims}
     for claim in CLAIMS:

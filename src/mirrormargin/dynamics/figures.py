@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.dynamics.descent.record import KIND as TRAINING
-from mirrormargin.dynamics.flow_record import KIND as FLOW
+from mirrormargin.dynamics.flow import KIND as FLOW
 from mirrormargin.dynamics.paths.joint_regularization_path import KIND as JOINT_PATH
 from mirrormargin.dynamics.paths.regularization_path import KIND as PATH
 from mirrormargin.dynamics.rates import claimed_rate
@@ -138,8 +138,8 @@ def _list_ends(run: LabRun) -> Table:
             divergence = "needs the tokens selected in the end"
         if interrupted:
             done, total = int(run["steps"][:, j].max()), int(run["planned"][j, -1])
-            resume = shlex.join(["mirrormargin", "train", "--resume", str(run.folder)])
-            names.append(f"interrupted at step {done} of {total}; {resume} goes on")
+            resume = shlex.join(["mirrormargin", "lab", "train", "--resume", str(run.folder)])
+            names.append(f"interrupted at step {done} of {total}; resume it with {resume}")
         shares = f"{(selected == optimal[:, None]).mean():.1%}"
         norm, gap = _format_ends(run, "norm", j, ".4g"), run["log_loss_gap"][:, j, :, -1]
         loss = f"{np.median(gap) / np.log(10):.4g}"

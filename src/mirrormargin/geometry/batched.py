@@ -2,7 +2,7 @@ r"""Powers, norms and divergences of many float64 vectors at once, each with its
 
     power_each       x -> sign(x) |x|^r
     norm_each        x -> |x|_r = m (sum_i (|x_i| / m)^r)^(1/r),   m = max |x_i|
-    divergence_each  U, V -> D(U, V), the directional divergence of :mod:`divergence`
+    divergence_each  U, V -> D(U, V), see :func:`~mirrormargin.directional_divergence`
 
 What a vector gives depends on its numbers alone, to the last bit: not on the vectors beside it,
 their exponents, or how they lie in memory. NumPy does not promise that. Its power has a routine of

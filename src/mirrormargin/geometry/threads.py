@@ -1,17 +1,18 @@
-"""Threads: many small compiled jobs shared among them, and how many of them BLAS may use.
+"""How many threads are used: by jobs of our own and by the linear algebra below NumPy.
 
-Neither changes a result.
+Neither changes a result that is promised to be the same: :func:`share_out` gives each job to one
+thread, and :func:`limit_threads` holds BLAS to the number it is asked for.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -20,6 +21,9 @@ from threadpoolctl import ThreadpoolController
 __all__ = ["count_cores", "limit_threads", "share_out"]
 
 Memory = TypeVar("Memory")
+
+# BLAS has one number of threads for the whole process: a second caller who sets it must wait.
+_lock = threading.RLock()
 
 
 def count_cores() -> int:
@@ -65,21 +69,17 @@ def share_out(
             waiting.clear()
 
 
-# The number of BLAS threads belongs to the process: a second caller with a wish waits.
-_blas_lock = threading.RLock()
-
-
 @contextmanager
 def limit_threads(threads: int | None) -> Iterator[None]:
     """Hold BLAS to a number of threads inside a ``with``; None changes nothing."""
     if threads is None:
         yield
         return
-    with _blas_lock, _find_libraries().limit(limits=int(threads), user_api="blas"):
+    with _lock, _controller().limit(limits=int(threads), user_api="blas"):
         yield
 
 
-@functools.cache
-def _find_libraries() -> ThreadpoolController:
+@cache
+def _controller() -> ThreadpoolController:
     # Looking through the loaded libraries takes milliseconds: once is enough.
     return ThreadpoolController()

@@ -232,28 +232,26 @@ def _move_split_low(dual_address, x_address, new_address, num, decay, lr, scratc
     return bottom, top
 
 
-@leaf
-def _finish_commit_high(w_address, dual_address, new_address, num, scratch):
-    w, dual, new = floats(w_address, num), floats(dual_address, num), floats(new_address, num)
-    rounded, fraction = floats(scratch, num), floats(offset(scratch, BLOCK), num)
-    zero = _hidden_zero(num)
-    for i in range(num):
-        u, moved, old = dual[i], new[i], w[i]
-        value = finish_high(rounded[i], fraction[i], moved)
-        dual[i] = moved
-        w[i] = _keep(old, value, u, moved, zero)
+def _finish_and_commit(name, finish):
+    """The last stage of the power, which also writes u' and w'."""
+
+    @leaf
+    @rename(name)
+    def finish_and_commit(w_address, dual_address, new_address, num, scratch):
+        w, dual, new = floats(w_address, num), floats(dual_address, num), floats(new_address, num)
+        rounded, fraction = floats(scratch, num), floats(offset(scratch, BLOCK), num)
+        zero = _hidden_zero(num)
+        for i in range(num):
+            u, moved, old = dual[i], new[i], w[i]
+            value = finish(rounded[i], fraction[i], moved)
+            dual[i] = moved
+            w[i] = _keep(old, value, u, moved, zero)
+
+    return finish_and_commit
 
 
-@leaf
-def _finish_commit_low(w_address, dual_address, new_address, num, scratch):
-    w, dual, new = floats(w_address, num), floats(dual_address, num), floats(new_address, num)
-    rounded, fraction = floats(scratch, num), floats(offset(scratch, BLOCK), num)
-    zero = _hidden_zero(num)
-    for i in range(num):
-        u, moved, old = dual[i], new[i], w[i]
-        value = finish_low(rounded[i], fraction[i], moved)
-        dual[i] = moved
-        w[i] = _keep(old, value, u, moved, zero)
+_finish_commit_high = _finish_and_commit("high", finish_high)
+_finish_commit_low = _finish_and_commit("low", finish_low)
 
 
 @leaf

@@ -26,7 +26,7 @@ from mirrormargin.optim.batch import (
 )
 from mirrormargin.optim.plain import state_dtype
 
-__all__ = ["MirrorOptimizer"]
+__all__ = ["MirrorOptimizer", "select_options"]
 
 _NONFINITE = ("propagate", "raise", "skip")
 
@@ -244,6 +244,12 @@ class MirrorOptimizer(Optimizer):
                 else:
                     state[key] = value
         self._seen = {}
+
+
+def select_options(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The options among the ``locals()`` of an optimizer's constructor: torch's ``defaults``."""
+    others = ("self", "params", "__class__")
+    return {name: value for name, value in arguments.items() if name not in others}
 
 
 def _potential(group: dict[str, Any]) -> Potential:

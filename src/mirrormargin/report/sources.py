@@ -4,12 +4,15 @@ DIR/claims.json                        verdicts, each with the folder of its evi
 DIR/run.json                           one run: a training, a flow, a path, or evidence
 DIR/summary.json                       a model trained on real data
 DIR/**/run.json, DIR/**/claims.json    several, up to four levels down, in the order of their names
+
+A folder is called by its path below the one that was given: runs/flow/seed-1-p-2, given as runs, is
+"flow/seed-1-p-2".
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,15 +20,19 @@ from typing import Any, TypeVar
 from mirrormargin.claims.evidence import Evidence, read_evidence
 from mirrormargin.dynamics.figures import KINDS, LabRun
 from mirrormargin.errors import ReportError, RunError, TrainingError
-from mirrormargin.report.folders import CLAIMS, EVIDENCE, RUN, SUMMARY, find_folders, name_folders
 from mirrormargin.runs import read_run
-from mirrormargin.training.folder import TrainingFolder
+from mirrormargin.training.folder import SUMMARY, TrainingFolder
 
-__all__ = ["ClaimsFolder", "Sources", "read_sources"]
+__all__ = ["MAX_DEPTH", "ClaimsFolder", "Sources", "find_folders", "name_folders", "read_sources"]
 
 CLAIMS_FORMAT = 1
+CLAIMS, RUN = "claims.json", "run.json"
+FILES = (CLAIMS, RUN, SUMMARY)
+EVIDENCE = "evidence"
+MAX_DEPTH = 4  # levels below the folder that was given
 
 T = TypeVar("T")
+Found = tuple[Path, int]  # a folder, and how many levels it lies below the one that was given
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,13 +76,13 @@ class Sources:
 def read_sources(paths: Sequence[Path]) -> Sources:
     """Read every claims folder and run folder among the paths and up to four levels below them.
 
-    Each is named by its place below the path; equal names get more of their parents in front.
+    Each is named by its path below the one given; equal names get more of their parents in front.
 
     Raises:
         ReportError: If there is none, or a damaged one.
     """
     if not paths:
-        raise ReportError("no folder was given: name one that reproduce, train, flow or path wrote")
+        raise ReportError("no folder was given: name one that reproduce, train or lab wrote")
     claims: list[ClaimsFolder] = []
     evidence: dict[str, Evidence] = {}
     runs: list[LabRun] = []
@@ -120,9 +127,9 @@ def _read_claims(name: str, folder: Path) -> ClaimsFolder:
             f"{file} is damaged ({error!r}): write it again with mirrormargin reproduce"
         ) from error
     evidence: dict[str, Evidence] = {}
-    places = (claim.get("evidence") for claim in document["claims"])
-    for place in dict.fromkeys(place for place in places if place):
-        found = _read(lambda place=place: read_evidence(folder / str(place)))
+    named = (claim.get("evidence") for claim in document["claims"])
+    for path in dict.fromkeys(path for path in named if path):
+        found = _read(lambda path=path: read_evidence(folder / str(path)))
         evidence.setdefault(found.experiment, found)
     return ClaimsFolder(name, folder, document, evidence)
 
@@ -164,3 +171,63 @@ def _read(read: Callable[[], T]) -> T:
         return read()
     except RunError as error:
         raise ReportError(f"{error}; write the folder again") from error
+
+
+def find_folders(path: Path) -> list[Found]:
+    """Folders with claims or a run, each with how many levels it lies below the path.
+
+    Hidden folders are passed over, and so is the evidence of claims, which the claims name.
+
+    Raises:
+        ReportError: If there is none.
+    """
+    if path.name in FILES and path.is_file():
+        return [(path.parent, 0)]
+    if not path.is_dir():
+        raise ReportError(
+            f"{path} is no folder: give one that mirrormargin reproduce, train or lab wrote"
+        )
+    found = list(_walk(path, 0))
+    if not found:
+        raise ReportError(
+            f"{path} holds nothing to report on: there is no {', '.join(FILES)} in it or up to"
+            f" {MAX_DEPTH} levels below; write one with mirrormargin reproduce, train or lab"
+            " --out"
+        )
+    return found
+
+
+def _walk(folder: Path, depth: int) -> Iterator[Found]:
+    try:
+        inside = sorted(folder.iterdir())
+        below = [one for one in inside if one.is_dir() and not one.name.startswith(".")]
+        files = {one.name for one in inside if one.name in FILES and one.is_file()}
+    except OSError as error:
+        raise ReportError(f"{folder} cannot be read: {error.strerror}") from error
+    if files:
+        yield folder, depth
+    if depth < MAX_DEPTH:
+        for one in below:
+            if CLAIMS not in files or one.name != EVIDENCE:
+                yield from _walk(one, depth + 1)
+
+
+def name_folders(found: Sequence[Found]) -> list[tuple[str, Path]]:
+    """Each folder once, with a name that no other has.
+
+    Args:
+        found: Folders, each with its level: at level 2 the last two parts of the path are the
+            name, at level 0 the last one. Equal names get more parts.
+    """
+    folders: dict[Path, tuple[Path, int]] = {}
+    for folder, depth in found:
+        folders.setdefault(folder.resolve(), (folder, max(depth, 1)))
+    sizes = {full: size for full, (_, size) in folders.items()}
+    while True:
+        names = {full: "/".join(full.parts[-size:]) for full, size in sizes.items()}
+        taken = list(names.values())
+        equal = [full for full, name in names.items() if taken.count(name) > 1]
+        if not equal:
+            return [(names[full], folder) for full, (folder, _) in folders.items()]
+        for full in equal:
+            sizes[full] += 1

@@ -14,12 +14,6 @@ from mirrormargin.claims.stories.separable import (
 )
 
 
-@pytest.mark.parametrize("name", ["vision-attention", "deep-networks"])
-def test_what_cannot_be_run_says_what_it_needs(name):
-    assert STORIES[name].run is None
-    assert "CIFAR-10" in STORIES[name].needs
-
-
 def test_runs_do_not_depend_on_how_seeds_are_split():
     settings = STORIES["multi-token"].choose_settings("quick", 0) | {"d": [4], "num_seeds": 12}
     whole, pieces = (

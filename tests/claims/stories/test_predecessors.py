@@ -12,21 +12,9 @@ BY_ID = {claim.id: claim for claim in CLAIMS}
 DIFFERENTLY = {"C2.fig.rank", "C2.fig.multi-token"}
 GOOD, DIFFERENT, BAD = "reproduced", "reproduced differently", "not reproduced"
 
-# Records that somebody could store: of a ViT, and of deep networks.
+# A record that somebody could store.
 RECORDS = {
-    "vision-attention": {
-        "epoch": [0, 400],
-        "spread": [[0.9, 0.8, 0.9], [0.3, 0.2, 0.1]],
-        "accuracy": [0.1, 0.9],
-    },
     "overhead": {"p": [1.5, 2.0], "ratio": [[1.1, 1.0, 1.2], [0.9, 1.0, 1.1]]},
-    "deep-networks": {
-        "network": ["a", "b", "c"],
-        "p": [1.1, 2.0, 3.0, 10.0],
-        "accuracy": [[[0.88], [0.92], [0.94], [0.93]]] * 3,
-        "small": [[[0.8], [0.3], [0.1], [0.0]]] * 3,
-        "l1_l2": [[[0.3], [0.7], [0.8], [0.9]]] * 3,
-    },
 }
 
 # For each claim: what is done to which array, and the verdict that this must turn it to.
@@ -55,7 +43,6 @@ SPOILT = [
     ("C1.fig.joint", "attention", lambda a: 0.9 * a, DIFFERENT),
     ("C1.fig.losses", "loss", lambda a: a[::-1], BAD),
     ("C1.fig.losses", "height", lambda a: -a, BAD),
-    ("C1.fig.vit", "spread", lambda a: a[::-1], BAD),
     ("C2.thm.frobenius", "cosine", lambda a: a[..., ::-1], BAD),
     ("C2.thm.nuclear", "cosine", lambda a: a[..., ::-1], BAD),
     ("C2.thm.feasible", "drawn_separable", np.logical_not, BAD),
@@ -69,7 +56,6 @@ SPOILT = [
     ("C2.thm.global", "optimal", lambda a: a - 0.1, BAD),
     ("C2.thm.global", "divergence", lambda a: 0 * a, BAD),
     ("C3.overhead", "ratio", lambda a: 5 * a, BAD),
-    ("C4.fig.deep", "small", lambda a: -a, BAD),
     ("C2.fig.multi-token", "d", lambda a: a[::-1], BAD),
     ("C2.fig.multi-token", "cosine_eq", lambda a: a - 0.5, BAD),
     ("C2.fig.multi-token", "cosine_one", lambda a: a - 0.2, DIFFERENT),
@@ -80,8 +66,6 @@ SPOILT = [
     ("C3.parallel", "moved", lambda a: 0 * a, BAD),
     ("C3.fig.weights", "p", lambda a: 1 / a, BAD),
     ("C3.fig.weights", "small", lambda a: -a, BAD),
-    ("C3.fig.deep", "accuracy", lambda a: a[:, ::-1], BAD),
-    ("C3.fig.deep", "small", lambda a: a[:, ::-1], BAD),
     ("C4.thm.homogeneous", "divergence", lambda a: a + 0.01, BAD),
     ("C4.thm.homogeneous", "margin", lambda a: 0.9 * a, BAD),
     ("C4.thm.homogeneous", "cross", lambda a: 0 * a, BAD),

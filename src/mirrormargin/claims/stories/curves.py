@@ -51,7 +51,7 @@ def collect_curves(methods: Sequence[Method], finals: Finals) -> Arrays:
 
 
 def smooth(loss: Array) -> Array:
-    """Each value of (S, R) with those before it, a tenth of the course: single rows are noisy."""
+    """Each value of (S, R) with those before it, a tenth of the steps: single ones are noisy."""
     width = max(1, loss.shape[-1] // 10)
     total = np.cumsum(np.pad(loss, ((0, 0), (1, 0))), axis=-1)
     start = np.maximum(np.arange(loss.shape[-1]) + 1 - width, 0)
@@ -152,7 +152,7 @@ def draw_losses(what: str, evidence: Evidence) -> Figure:
     return Figure(
         evidence.experiment,
         f"Training loss of {what}",
-        "Training loss by step, averaged over the tenth of the course before it,"
+        "Training loss by step, averaged over the tenth of the steps before it,"
         f" {describe_seeds(loss.shape[1])}, each optimizer at the learning rate that validation"
         f" data chose. Steps until {SGD}'s last loss: the first recorded step at which that"
         f" average is at most the last one of {SGD} with the same seed. Test accuracy in %,"
@@ -181,7 +181,7 @@ def _describe_steps(evidence: Evidence, k: int) -> str:
     return f"reached in {known.sum()} of {known.size}"
 
 
-def _tell(
+def _make_story(
     name: str, data: str, training: str, model: str, what: str, trained: tuple[Method, ...]
 ) -> Story:
     claims = [
@@ -228,7 +228,7 @@ def _tell(
 
 
 STORIES = (
-    _tell(
+    _make_story(
         "mnist",
         "MNIST",
         "Training",
@@ -236,7 +236,7 @@ STORIES = (
         "a ViT trained on MNIST",
         methods.VISION["mnist/small"],
     ),
-    _tell(
+    _make_story(
         "cifar10",
         "CIFAR-10",
         "Training a small ViT",
@@ -244,7 +244,7 @@ STORIES = (
         "a ViT trained on CIFAR-10",
         methods.VISION["cifar10/small"],
     ),
-    _tell(
+    _make_story(
         "mnli",
         "MultiNLI",
         "Fine-tuning BERT",
@@ -252,7 +252,7 @@ STORIES = (
         "an encoder fine-tuned on MultiNLI",
         methods.ENCODERS["mnli-subset/minilm"],
     ),
-    _tell(
+    _make_story(
         "civil",
         "CivilComments",
         "Fine-tuning BERT",

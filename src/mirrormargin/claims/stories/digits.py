@@ -157,7 +157,7 @@ CLAIMS = (
 
 def draw_digits(evidence: Evidence) -> Figure:
     looks = choose_looks(evidence["optimizer"])
-    places = np.arange(float(len(KINDS)))
+    x = np.arange(float(len(KINDS)))
     spread = Panel(
         "how evenly weight is spread",
         Axis("", ticks=KINDS),
@@ -166,7 +166,7 @@ def draw_digits(evidence: Evidence) -> Figure:
             # Lines, though between kinds there is nothing: methods of one colour differ in dashes.
             Series(
                 look.name,
-                places,
+                x,
                 evidence["l1_l2"][k].mean(axis=0),
                 style=look.style,
                 group=look.group,

@@ -62,11 +62,11 @@ def run(settings: Settings, seeds: Any) -> Arrays:
 
     exponents = list(STEPS)
     problems = [mm.synthetic.unit_sphere(seed) for seed in seeds]
-    # A start depends on the problem's place among all seeds, not on how they are split.
-    places = [list_seeds(settings).index(seed) for seed in seeds]
+    # A start depends on the problem's index among all seeds, not on how they are split.
+    indices = [list_seeds(settings).index(seed) for seed in seeds]
     starts = mm.NormalInit(std=1.0, seeds=settings["seed"]).draw(
         settings["num_seeds"], np.array(exponents), (DIM, DIM)
-    )[places]
+    )[indices]
     runs = []
     for eps in (EPS, 0.0):
         record = mm.train_attention(
@@ -112,7 +112,7 @@ def run(settings: Settings, seeds: Any) -> Arrays:
 
 
 def examine_local(evidence: Evidence) -> Finding:
-    kinds = evidence["kind"][:, 1]  # safe arithmetic
+    kinds = evidence["kind"][:, SAFE]
     at_local = share_at_least(
         "runs that end at a selection other than the optimal", kinds == "local", 0.05
     )
@@ -134,7 +134,7 @@ def examine_local(evidence: Evidence) -> Finding:
 
 
 def examine_normalized_growth(evidence: Evidence) -> Finding:
-    p, norm = evidence["p"], evidence["norm"][:, 1, :, -1]
+    p, norm = evidence["p"], evidence["norm"][:, SAFE, :, -1]
     ideal = (0.1 * evidence["steps"][:, -1]) ** (1 / (p - 1))
     share = norm / ideal
     return Finding(
@@ -271,7 +271,7 @@ def draw_directions(evidence: Evidence) -> Figure:
 def draw_basins(evidence: Evidence) -> Figure:
     p, kind = evidence["p"], evidence["kind"]
     present = [name for name in KINDS if (kind == name).any()]
-    places = np.arange(len(p), dtype=np.float64)
+    x = np.arange(len(p), dtype=np.float64)
     panels = tuple(
         Panel(
             title,
@@ -280,15 +280,15 @@ def draw_basins(evidence: Evidence) -> Figure:
             tuple(
                 Series(
                     KINDS[name],
-                    places,
-                    *find_share(kind[:, place] == name),
+                    x,
+                    *find_share(kind[:, k] == name),
                     style="bars",
                     group=KINDS[name],
                 )
                 for name in present
             ),
         )
-        for place, title in reversed(list(enumerate(ARITHMETICS)))
+        for k, title in reversed(list(enumerate(ARITHMETICS)))
     )
     return Figure(
         "basins",
@@ -309,9 +309,6 @@ STORY = Story(
     },
     split=split_seeds,
     run=run,
-    draw=(
-        draw_directions,
-        draw_basins,
-    ),
+    draw=(draw_directions, draw_basins),
     claims=CLAIMS,
 )

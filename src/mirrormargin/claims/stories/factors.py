@@ -1,4 +1,4 @@
-r"""K and Q trained in place of W = K Q', by normalised gradient descent.
+r"""K and Q trained instead of W = K Q', by normalised gradient descent.
 
 Axes: S seeds, R recorded steps.
 """
@@ -40,11 +40,11 @@ def run(settings: Settings, seeds: Any) -> Arrays:
     import mirrormargin as mm
 
     problems = [mm.synthetic.unit_sphere(seed) for seed in seeds]
-    places = [list_seeds(settings).index(seed) for seed in seeds]
+    indices = [list_seeds(settings).index(seed) for seed in seeds]
     normal = mm.NormalInit(std=1.0, seeds=settings["seed"])
     cosine, rank, attention = [], [], []
     for form, shape in (("W", (DIM, DIM)), ("KQ", (2, DIM, DIM))):
-        starts = normal.draw(settings["num_seeds"], np.array([2.0]), shape)[places]
+        starts = normal.draw(settings["num_seeds"], np.array([2.0]), shape)[indices]
         record = mm.train_attention(
             problems,
             parameterization=form,
@@ -140,9 +140,9 @@ CLAIMS = (
 
 def draw_factors(evidence: Evidence) -> Figure:
     cosine, attention, steps = (evidence[name] for name in ("cosine", "attention", "steps"))
-    places = np.arange(len(TRAINED), dtype=np.float64)
+    x = np.arange(len(TRAINED), dtype=np.float64)
     bars = tuple(
-        Series(name, places, *find_mean(cosine[:, :, k]), style="bars", group=name)
+        Series(name, x, *find_mean(cosine[:, :, k]), style="bars", group=name)
         for k, name in enumerate(SOLUTIONS)
     )
     lines = tuple(

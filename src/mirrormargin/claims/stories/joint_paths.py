@@ -167,14 +167,14 @@ def draw_joint_paths(evidence: Evidence) -> Figure:
     panels = []
     for name in names:
         series: list[Series] = []
-        for place in np.flatnonzero(evidence["problem"] == name):
-            group = name_exponent(evidence["p"][place])
-            x = evidence["radii"][place]
+        for i in np.flatnonzero(evidence["problem"] == name):
+            group = name_exponent(evidence["p"][i])
+            x = evidence["radii"][i]
             for key, style, what in (
                 ("divergence", "line", "W"),
                 ("head_divergence", "dashed", "v"),
             ):
-                values = np.maximum(evidence[key][place], ROUNDING)
+                values = np.maximum(evidence[key][i], ROUNDING)
                 series.append(Series(f"{what}, {group}", x, values, style=style, group=group))
         title = TITLES.get(name, str(name))
         panels.append(Panel(title, Axis("R", "log"), Axis("D", "log"), tuple(series)))

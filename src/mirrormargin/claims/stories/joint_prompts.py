@@ -133,17 +133,17 @@ CLAIMS = (
 def draw_joint_prompts(evidence: Evidence) -> Figure:
     panels = []
     none = np.zeros(evidence["steps"].shape, dtype=bool)
-    for place, third in enumerate(evidence["third"]):
+    for i, third in enumerate(evidence["third"]):
         title = f"third token ({third[0]:g}, {third[1]:g})"
         paths = []
         for name, target, group in (("prompt", "target", "W"), ("head", "head_target", "head")):
-            ray, path, _ = draw_path(evidence[name][place].T, evidence[target][place], group, none)
+            ray, path, _ = draw_path(evidence[name][i].T, evidence[target][i], group, none)
             paths.append(Series(f"solution, {name}", ray.x, ray.y, style="dashed", group=group))
             paths.append(Series(name, path.x, path.y, style="arrow path", group=group))
         axes = Axis("first coordinate"), Axis("second coordinate")
         panels.append(Panel(title, *axes, tuple(paths)))
         lines = [
-            Series(label, evidence["steps"], evidence[key][place], style=style, group=group)
+            Series(label, evidence["steps"], evidence[key][i], style=style, group=group)
             for label, key, style, group in (
                 ("prompt", "divergence", "line", "W"),
                 ("head", "head_divergence", "line", "head"),

@@ -108,7 +108,7 @@ CLAIMS = (
 
 def draw_paths(evidence: Evidence) -> Figure:
     p, best = evidence["p"], evidence["target_margin"][:, None]
-    turned, margins = [], []
+    settling, margins = [], []
     for one in np.unique(p):
         paths, group = p == one, name_exponent(one)
         # In units of |W_mm| the radii of different problems mean the same.
@@ -116,7 +116,7 @@ def draw_paths(evidence: Evidence) -> Figure:
         divergence = np.where(evidence["divergence"] > 0, evidence["divergence"], np.nan)
         lacking = 1 - evidence["margin"] / best
         lacking = np.where(lacking > 0, lacking, np.nan)
-        turned.append(Series(group, x, *find_median(divergence[paths]), group=group))
+        settling.append(Series(group, x, *find_median(divergence[paths]), group=group))
         margins.append(Series(group, x, *find_median(lacking[paths]), group=group))
     certified = evidence["is_certified"]
     radius = Axis("R / ‖W_mm‖ₚ", "log")
@@ -128,7 +128,7 @@ def draw_paths(evidence: Evidence) -> Figure:
         " direction. Right: the share of the largest margin that W lacks."
         f" {int(certified.sum())} of {certified.size} points are certified as local minimisers.",
         (
-            Panel("direction", radius, Axis("D", "log"), tuple(turned)),
+            Panel("direction", radius, Axis("D", "log"), tuple(settling)),
             Panel("margin", radius, Axis("1 − margin / largest", "log"), tuple(margins)),
         ),
     )

@@ -146,14 +146,14 @@ CLAIMS = (
 
 def draw_planar_matrices(evidence: Evidence) -> Figure:
     panels, rows = [], []
-    for place, picture in enumerate(evidence["picture"].tolist()):
+    for k, picture in enumerate(evidence["picture"].tolist()):
         for form, name in enumerate(TRAINED):
             series = []
-            for i, z in enumerate(evidence["queries"][place]):
-                ray = evidence["target"][place, form] @ z
-                path = evidence["path"][place, form] @ z
+            for i, z in enumerate(evidence["queries"][k]):
+                ray = evidence["target"][k, form] @ z
+                path = evidence["path"][k, form] @ z
                 ray = ray * (np.hypot(*path.T).max() / max(float(np.hypot(*ray)), 1e-300))
-                group, tokens = f"sequence {i + 1}", evidence["tokens"][place, i]
+                group, tokens = f"sequence {i + 1}", evidence["tokens"][k, i]
                 x, y = np.array([0.0, ray[0]]), np.array([0.0, ray[1]])
                 series.append(Series(f"solution, {group}", x, y, style="dashed", group=group))
                 series.append(Series(group, *path.T, style="arrow path", group=group))
@@ -161,7 +161,7 @@ def draw_planar_matrices(evidence: Evidence) -> Figure:
             axes = Axis("first coordinate"), Axis("second coordinate")
             title = f"{picture}, trained {name}"
             panels.append(Panel(title, *axes, tuple(series)))
-            cosines = evidence["cosine"][place, form]
+            cosines = evidence["cosine"][k, form]
             rows.append((str(picture), name, *(f"{value:.4f}" for value in cosines)))
     columns = ("picture", "trained", *(f"cosine to {name}" for name in SOLUTIONS))
     return Figure(

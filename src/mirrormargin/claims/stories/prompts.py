@@ -204,13 +204,11 @@ def draw_prompts(evidence: Evidence) -> Figure:
         chosen = evidence["problem"] == name
         title = TITLES.get(name, str(name))
         normalized = np.flatnonzero(chosen & (evidence["rule"] == "normalized"))
-        series = [
-            _draw_ray(evidence["target"][place]) for place in _choose_rays(evidence, normalized)
-        ]
-        for place in normalized:
-            path = evidence["path"][place]
+        series = [_draw_ray(evidence["target"][i]) for i in _choose_rays(evidence, normalized)]
+        for i in normalized:
+            path = evidence["path"][i]
             path = path[np.hypot(*path.T) <= VIEW]
-            best = evidence["optimal"][place] == 1
+            best = evidence["optimal"][i] == 1
             group = "optimal tokens" if best else "locally optimal"
             style = "arrow path"
             series.append(Series(f"to the {group}", *path.T, style=style, group=group))
@@ -236,11 +234,11 @@ def draw_prompts(evidence: Evidence) -> Figure:
     )
 
 
-def _choose_rays(evidence: Evidence, places: np.ndarray) -> list[int]:
+def _choose_rays(evidence: Evidence, rows: np.ndarray) -> list[int]:
     """One run for each target that there is."""
     seen: dict[tuple[float, ...], int] = {}
-    for place in places:
-        seen.setdefault(tuple(np.round(evidence["target"][place], 6).tolist()), int(place))
+    for i in rows:
+        seen.setdefault(tuple(np.round(evidence["target"][i], 6).tolist()), int(i))
     return list(seen.values())
 
 

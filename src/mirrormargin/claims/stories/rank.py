@@ -35,7 +35,7 @@ FROBENIUS_RANK = {
 NUCLEAR_RANK = {(5, 5, 5): 4.55, (10, 5, 10): 9.1, (15, 5, 15): 13.9}
 STYLES = ("line", "dashed")
 CHOSEN = ("separable", "drawn_separable")  # the best tokens, and random ones
-NORMS = (0, 1)  # places of the Frobenius norm and of the nuclear norm
+NORMS = (0, 1)  # indices of the Frobenius norm and of the nuclear norm
 
 ARRAYS = {
     "n, T, d, seed": "S",

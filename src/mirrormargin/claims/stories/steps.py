@@ -23,6 +23,7 @@ from mirrormargin.claims.checks import (
 )
 from mirrormargin.claims.claim import Check, Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
+from mirrormargin.claims.stories import gradient_descent
 from mirrormargin.claims.story import Arrays, Settings, Story, split_seeds
 from mirrormargin.figures import Axis, Figure, Panel, Series
 from mirrormargin.figures.spread import find_median
@@ -174,28 +175,6 @@ def examine_polyak(evidence: Evidence) -> Finding:
     return Finding(checks, "; ".join(texts))
 
 
-def examine_descent(evidence: Evidence) -> Finding:
-    from mirrormargin.dynamics import fit_rate
-
-    log_k = np.log(10) * evidence["flow_log10_k"]
-    after = evidence["flow_log10_k"][0] >= 20
-    fit = fit_rate(
-        "log",
-        log_steps=log_k[:, after],
-        values=evidence["flow_divergence"][:, after],
-        claimed=1.0,
-    )
-    lead = evidence["flow_norm"][:, -1] / (evidence["target_norm"] * log_k[:, -1])
-    return Finding(
-        [
-            rate_at_least("exponent of 1 - cos ~ (log t)^-a", fit),
-            all_at_least("|W| / (|W_mm| log t), least", lead, 0.9),
-            all_at_most("|W| / (|W_mm| log t), largest", lead, 1.1),
-        ],
-        f"1 - cos ~ (log t)^-{fit.exponent:.2f}, |W| = {lead.mean():.3f} |W_mm| log t",
-    )
-
-
 def examine_figure(evidence: Evidence) -> Finding:
     D = evidence["divergence"][:, :, -1]
     normalized, polyak = _find(evidence, "normalized")[0], _find(evidence, "polyak")
@@ -229,38 +208,6 @@ def examine_figure(evidence: Evidence) -> Finding:
 
 def _find(evidence: Evidence, rule: str) -> list[int]:
     return np.flatnonzero(evidence["rule"] == rule).tolist()
-
-
-def examine_gd_global(evidence: Evidence) -> Finding:
-    constant = np.flatnonzero(evidence["rule"] == "constant")
-    smallest = constant[np.argmin(evidence["lr"][constant])]
-    D = evidence["flow_divergence"]
-    left = D[:, -1] / np.nanmax(D, axis=1)
-    optimal = evidence["optimal"][:, smallest]
-    return Finding(
-        [
-            all_at_least("share of optimal tokens after constant steps", optimal, 1.0),
-            all_at_most("1 - cos at the end of the flow", D[:, -1], 1e-2),
-            all_at_most("the same, as a share of its largest value", left, 0.05),
-        ],
-        f"{optimal.mean():.0%} of the selected tokens are optimal; 1 - cos falls to"
-        f" {D[:, -1].max():.1e} or less",
-    )
-
-
-def examine_any_start(evidence: Evidence) -> Finding:
-    descent = evidence["rule"] == "constant"
-    optimal, D = evidence["optimal"][:, descent], evidence["divergence"][:, descent]
-    return Finding(
-        [
-            all_at_least("share of optimal tokens", optimal, 1.0),
-            all_at_least(
-                "fall of 1 - cos from the first to the last step", D[..., 0] - D[..., -1], 0.5
-            ),
-        ],
-        f"{np.mean(optimal == 1):.0%} of {optimal.size} runs from random starts end at the optimal"
-        " tokens, at every rate",
-    )
 
 
 CLAIMS = (
@@ -316,16 +263,6 @@ CLAIMS = (
         examine=examine_polyak,
     ),
     Claim(
-        id="B.thm.gd",
-        title="Plain gradient descent converges only logarithmically",
-        statement="Without normalisation |W_t| grows like log t, and the direction error falls like"
-        " a power of 1 / log t.",
-        source="paper B, comparison with gradient descent",
-        provenance=Provenance.RECALLED,
-        published="1 - cos = O(1 / log t), |W_t| = Θ(log t)",
-        examine=examine_descent,
-    ),
-    Claim(
         id="B.fig.fixed",
         title="Gradient descent lags; normalised and Polyak steps behave alike",
         statement="On synthetic data with a fixed decoder, loss, attention, norm and cosine of"
@@ -335,35 +272,19 @@ CLAIMS = (
         published="GD lags",
         examine=examine_figure,
     ),
-    Claim(
-        id="C1.thm.gd-global",
-        title="Gradient descent is global if all tokens but the optimal ones score alike",
-        statement="If the tokens of a sequence other than the optimal one have equal scores,"
-        " gradient descent with a small constant rate goes from any start to the max-margin"
-        " direction of the optimal tokens.",
-        source="C1, theorem on global convergence of gradient descent",
-        provenance=Provenance.RECALLED,
-        published="1 - cos → 0",
-        examine=examine_gd_global,
-    ),
-    Claim(
-        id="C2.thm.global",
-        title="In many dimensions gradient descent finds the optimal tokens",
-        statement="Over-parameterisation makes the landscape benign: with wide tokens gradient"
-        " descent goes from random starts to the optimal tokens.",
-        source="C2, discussion of global convergence",
-        provenance=Provenance.RECALLED,
-        published="global convergence",
-        examine=examine_any_start,
-    ),
 )
 
 
 def draw_step_rules(evidence: Evidence) -> Figure:
     with np.errstate(divide="ignore", invalid="ignore"):
-        turned = np.log10(evidence["divergence"])
+        log_divergence = np.log10(evidence["divergence"])
     quantities: tuple[tuple[str, str, str, Array], ...] = (
-        ("direction", "log₁₀(1 − cos)", "linear", np.where(np.isfinite(turned), turned, np.nan)),
+        (
+            "direction",
+            "log₁₀(1 − cos)",
+            "linear",
+            np.where(np.isfinite(log_divergence), log_divergence, np.nan),
+        ),
         ("loss", "log₁₀ of the loss gap", "linear", evidence["log_loss_gap"] / np.log(10)),
         ("attention", "log₁₀(1 − attention)", "linear", evidence["log_unattended"] / np.log(10)),
         ("norm", "‖W‖", "log", evidence["norm"]),
@@ -378,12 +299,12 @@ def draw_step_rules(evidence: Evidence) -> Figure:
                 Series(
                     name,
                     evidence["steps"],
-                    *find_median(values[:, place], *QUANTILES),
+                    *find_median(values[:, k], *QUANTILES),
                     style=style,
                     group=group,
                     visible=visible,
                 )
-                for place, (name, group, style, visible) in enumerate(entries)
+                for k, (name, group, style, visible) in enumerate(entries)
             ),
         )
         for title, label, scale, values in quantities
@@ -427,5 +348,5 @@ STORY = Story(
     split=split,
     run=run,
     draw=(draw_step_rules,),
-    claims=CLAIMS,
+    claims=(*CLAIMS, *gradient_descent.CLAIMS),
 )

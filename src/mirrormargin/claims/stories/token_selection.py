@@ -111,21 +111,21 @@ CLAIMS = (
 
 def draw_token_selection(evidence: Evidence) -> Figure:
     names = tuple(map(name_exponent, evidence["p"]))
-    places = np.arange(float(len(names)))
+    x = np.arange(float(len(names)))
     score, untrained = evidence["score"], float(evidence["untrained"].mean())
     points = [
         Series(
             name,
-            places[j : j + 1],
+            x[j : j + 1],
             *(end[j : j + 1] for end in _find_share(score) if end is not None),
             style="points",
             group=name,
         )
         for j, name in enumerate(names)
     ]
-    baseline = Series("untrained", places, np.full(len(names), untrained), style="dashed")
+    baseline = Series("untrained", x, np.full(len(names), untrained), style="dashed")
     shares = tuple(
-        Series(label, places, *_find_share(evidence[key]), style="bars", group=group)
+        Series(label, x, *_find_share(evidence[key]), style="bars", group=group)
         for key, (label, group) in COUNTS.items()
     )
     rows = tuple(

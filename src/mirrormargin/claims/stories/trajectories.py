@@ -161,9 +161,6 @@ STORY = Story(
     arrays=ARRAYS,
     profiles={"quick": {"num_seeds": 1, "num_points": 100}},
     run=run,
-    draw=(
-        draw_trajectories,
-        draw_attention_maps,
-    ),
+    draw=(draw_trajectories, draw_attention_maps),
     claims=CLAIMS,
 )

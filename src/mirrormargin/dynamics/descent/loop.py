@@ -8,7 +8,7 @@ r"""The compiled training loop of one run: mirror descent on W, on (K, Q), or on
 
 for each tensor, with ``lr (k + 1)^-decay`` in place of lr at step k; Polyak's step is one for both
 factors. Gradients are mantissas with a log-scale, and steps are taken in their units, so that a run
-goes on where gradients underflow.
+continues where gradients underflow.
 
 The rules are those of :class:`mirrormargin.MirrorDescent`, and ``test_training_is_autograd_and_
 mirror_descent`` compares the two. Polyak's root is found by :mod:`mirrormargin.optim.polyak`.
@@ -128,7 +128,7 @@ def _make_loop(version: int) -> Callable[..., Any]:
 
 @leaf
 def _multiply(Qt, Kt, Wt):
-    """``Wt[b] = sum_k Qt[k, b] Kt[k]``, the turned K Q'."""
+    """``Wt[b] = sum_k Qt[k, b] Kt[k]``, the transpose of K Q'."""
     rank, dp = Kt.shape
     weigh_rows(Qt.ctypes.data, 1, dp, Kt.ctypes.data, 0, dp, Wt.ctypes.data, len(Wt), rank)
 

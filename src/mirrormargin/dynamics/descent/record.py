@@ -1,4 +1,4 @@
-"""What a training leaves behind: numbers along the way, and all that it takes to go on."""
+"""What a training leaves behind: numbers along the way, and all that it takes to resume."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class AttentionRecord:
         planned: Steps that were to be recorded, (E, more than R if it was interrupted).
         settings: How it was trained.
         problems: What was trained on.
-        state: Duals and memory of the runs, for going on.
+        state: Duals and memory of the runs, for resuming.
     """
 
     W: Array
@@ -162,7 +162,7 @@ class AttentionRecord:
         return {end.name.lower(): int((self.end == end).sum()) for end in End}
 
     def save(self, folder: str | Path) -> None:
-        """Write the record as a folder of plain files, from which training can go on.
+        """Write the record as a folder of plain files, from which training can resume.
 
         Raises:
             RunError: If it cannot be written.

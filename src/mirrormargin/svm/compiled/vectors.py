@@ -6,7 +6,7 @@ All of them run over contiguous memory, in one order of additions whoever comput
 
 They are kept out of line: inlined at each of their calls they take a minute to compile, and run no
 faster. For the same reason no number is passed as a literal integer, for which Numba would compile
-a function once more.
+a function again.
 """
 
 # pyright: reportPrivateImportUsage=false

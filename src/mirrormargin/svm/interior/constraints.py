@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from mirrormargin.geometry import lp_norm
 
-__all__ = ["Constraints", "MatrixConstraints", "TokenConstraints"]
+__all__ = ["DENSE_ENTRIES", "Constraints", "MatrixConstraints", "TokenConstraints"]
 
 Array = NDArray[Any]  # float64, or float32 in conjugate gradients
 
+DENSE_ENTRIES = 20_000_000  # the largest matrix A that is formed, 160 MB
 EFFICIENCY = 0.3  # speed of a product, which streams memory, against that of a factorization
 
 
