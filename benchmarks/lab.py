@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import mirrormargin as mm
-from mirrormargin.geometry.sharing import count_cores
+from mirrormargin.geometry.threads import count_cores
 
 SECTIONS = ("small", "figure", "medium", "growth")
 EXPONENTS = (1.75, 2.0, 3.0)

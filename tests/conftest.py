@@ -51,7 +51,7 @@ def pytest_runtest_call(item):
 
 @pytest.fixture(scope="session")
 def find_evidence(tmp_path_factory, request):
-    """A function from the name of an experiment to its evidence, see quick_evidence.py."""
+    """A function from the name of a story to its evidence, see quick_evidence.py."""
     from quick_evidence import QuickEvidence
 
     place = tmp_path_factory.getbasetemp()

@@ -42,10 +42,10 @@ def test_nothing_else_is_a_number(value):
     ("value", "limits", "message"),
     [
         (0.0, {"above": 0.0}, r"x is 0.0: give a number above 0$"),
-        (-1, {"least": 0.0}, r"x is -1: give a number at least 0$"),
+        (-1, {"least": 0.0}, r"x is -1: give a number of at least 0$"),
         (1.0, {"above": 0.0, "below": 1.0}, r"give a number above 0 and below 1$"),
-        (2.0, {"least": 0.5, "most": 1.5}, r"give a number at least 0.5 and at most 1.5$"),
-        (-2.0, {"above": 0, "most": math.inf}, r"give a number above 0 and possibly inf$"),
+        (2.0, {"least": 0.5, "most": 1.5}, r"give a number of at least 0.5 and at most 1.5$"),
+        (-2.0, {"above": 0, "most": math.inf}, r"give a number above 0, or inf$"),
         (0.0, {"above": 0.0, "hint": "1e-8 is usual"}, r"above 0; 1e-8 is usual$"),
         ("a", {}, r"x is 'a': give a number$"),
     ],

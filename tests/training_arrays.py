@@ -190,8 +190,10 @@ def _make_digits() -> dict[str, Any]:
     label = np.array([1, 7, 4, 9, 3, 0])
     prediction = np.tile(label, (4, 1))
     prediction[1, 2] = 8
+    pruning = make_pruning(names, 6, 97.5, 10.0)
+    del pruning["setting"]  # there is one for each optimizer
     return {
-        **make_pruning(names, 6, 97.5, 10.0),
+        **pruning,
         "histogram": _make_bins(np.array([0.3, 1.3, 0.4, 1.0])),
         "bin_width": np.array(0.005),
         "l1_l2": np.linspace(0.4, 0.8, 12).reshape(4, 1, 3).repeat(S, axis=1),

@@ -77,12 +77,12 @@ def check_number(
         and (most is None or number <= most)
     )
     if not is_inside or math.isnan(number) or (math.isinf(number) and most != math.inf):
-        limits = [f"above {above:g}"] if above is not None else []
-        limits += [f"at least {least:g}"] if least is not None else []
-        limits += [f"below {below:g}"] if below is not None else []
-        if most is not None:
-            limits.append("possibly inf" if most == math.inf else f"at most {most:g}")
-        allowed = " ".join(["a number", " and ".join(limits)]).strip()
+        limits = [f" above {above:g}"] if above is not None else []
+        limits += [f" of at least {least:g}"] if least is not None else []
+        limits += [f" below {below:g}"] if below is not None else []
+        if most is not None and most < math.inf:
+            limits.append(f" at most {most:g}" if limits else f" of at most {most:g}")
+        allowed = f"a number{' and'.join(limits)}{', or inf' if most == math.inf else ''}"
         raise error(f"{name} is {value!r}: give {allowed}{'; ' if hint else ''}{hint}")
     return number
 

@@ -30,31 +30,31 @@ def with_entry(name, index, value):
 WRONG = {
     "flat tokens": (
         {"tokens": np.ones((T, D))},
-        r"tokens has shape \(3, 4\).*\(num_sequences, num_tokens, dim\): stack",
+        r"tokens has shape \(3, 4\).*\(num_sequences, num_tokens, dim\), one matrix",
     ),
     "no sequences": ({"tokens": np.ones((0, T, D))}, r"tokens has shape \(0, 3, 4\) and is empty"),
     "no width": ({"tokens": np.ones((N, T, 0))}, r"tokens has shape \(2, 3, 0\) and is empty"),
     "one token": ({"tokens": np.ones((N, 1, D))}, r"\(2, 1, 4\), one token.*at least 2"),
     "queries": (
         {"queries": np.ones((N, D + 1))},
-        r"queries has shape \(2, 5\), but must have shape \(2, 4\): give one query",
+        r"queries has shape \(2, 5\): give shape \(2, 4\), one query",
     ),
     "labels": (
         {"labels": np.ones((N, 1))},
-        r"labels has shape \(2, 1\), but must have shape \(2,\): give one label",
+        r"labels has shape \(2, 1\): give shape \(2,\), one label",
     ),
     "head": (
         {"head": np.ones((1, D))},
-        r"head has shape \(1, 4\), but must have shape \(4,\): give one vector",
+        r"head has shape \(1, 4\): give shape \(4,\), one vector",
     ),
     "nan token": (with_entry("tokens", (1, 2, 3), np.nan), r"tokens\[1, 2, 3\] is nan"),
     "inf query": (with_entry("queries", (1, 0), -np.inf), r"queries\[1, 0\] is -inf"),
     "nan label": (with_entry("labels", 1, np.nan), r"labels\[1\] is nan"),
     "inf head": (with_entry("head", 2, np.inf), r"head\[2\] is inf"),
-    "labels in {0, 1}": ({"labels": [1, 0]}, r"\+1 or -1, but labels\[1\] is 0.*2 \* y - 1"),
+    "labels in {0, 1}": ({"labels": [1, 0]}, r"labels\[1\] is 0: give \+1 or -1.*2 \* y - 1"),
     "zero head": ({"head": np.zeros(D)}, r"head is all zeros.*nonzero"),
-    "loss": ({"loss": "hinge"}, r"loss 'hinge' is unknown: choose one of logistic"),
-    "unhashable loss": ({"loss": []}, r"loss \[\] is unknown: choose one of logistic"),
+    "loss": ({"loss": "hinge"}, r"loss is 'hinge': give one of logistic"),
+    "unhashable loss": ({"loss": []}, r"loss is \[\]: give one of logistic"),
     "words": ({"labels": ["yes", "no"]}, r"labels has dtype .*real numbers"),
     "complex": ({"head": 1j * np.ones(D)}, r"head has dtype complex128.*real numbers"),
     "complex tensor": ({"head": 1j * torch.ones(D)}, r"head has dtype complex64.*real numbers"),
@@ -90,7 +90,7 @@ def test_problem_errors_are_value_errors_of_the_library():
 @pytest.mark.parametrize(
     ("W", "message"),
     [
-        (np.ones((D, D + 1)), r"W has shape \(4, 5\), but must have shape \(4, 4\)"),
+        (np.ones((D, D + 1)), r"W has shape \(4, 5\): give shape \(4, 4\)"),
         (np.ones(D * D), r"W has shape \(16,\)"),
         (np.full((D, D), np.nan), r"W\[0, 0\] is nan"),
         (np.full((D, D), 1e308), r"W is so large that X W z overflows"),

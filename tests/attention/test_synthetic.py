@@ -90,14 +90,14 @@ def test_vectors_lie_on_the_unit_sphere_and_hold_float32_values():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"seed": -1}, r"seed is -1: give an integer between 0 and"),
-        ({"seed": 2**64}, r"seed is 18446744073709551616: give an integer between 0 and"),
-        ({"seed": 1.0}, r"seed is 1.0, a float: give an integer"),
-        ({"seed": None}, r"seed is None, a NoneType: give an integer"),
-        ({"seed": 1, "num_sequences": 0}, r"num_sequences is 0: give an integer at least 1"),
-        ({"seed": 1, "num_tokens": 1}, r"num_tokens is 1: give an integer at least 2"),
-        ({"seed": 1, "dim": 0}, r"dim is 0: give an integer at least 1"),
-        ({"seed": 1, "dim": "10"}, r"dim is '10', a str: give an integer"),
+        ({"seed": -1}, r"seed is -1: give an integer from 0 to"),
+        ({"seed": 2**64}, r"seed is 18446744073709551616: give an integer from 0 to"),
+        ({"seed": 1.0}, r"seed is 1.0: give a"),
+        ({"seed": None}, r"seed is None: give an integer"),
+        ({"seed": 1, "num_sequences": 0}, r"num_sequences is 0: give a positive integer"),
+        ({"seed": 1, "num_tokens": 1}, r"num_tokens is 1: give an integer of at least 2"),
+        ({"seed": 1, "dim": 0}, r"dim is 0: give a positive integer"),
+        ({"seed": 1, "dim": "10"}, r"dim is '10': give a positive integer"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, message):

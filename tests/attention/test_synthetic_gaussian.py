@@ -147,16 +147,16 @@ def test_smallest_sizes_are_allowed():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_sequences": 0}, "num_sequences is 0: give an integer at least 1"),
-        ({"num_tokens": 1}, "num_tokens is 1: give an integer at least 2"),
-        ({"dim": 2.5}, "dim is 2.5, a float: give an integer"),
+        ({"num_sequences": 0}, "num_sequences is 0: give a positive integer"),
+        ({"num_tokens": 1}, "num_tokens is 1: give an integer of at least 2"),
+        ({"dim": 2.5}, "dim is 2.5: give a"),
         ({"dim": 31}, "dim is 31, but a head .* 8 x 4 tokens .* at least 32: raise dim, or lower"),
         ({"optimal_score": 0.0}, "optimal_score is 0 and other_score is 0: give the optimal"),
-        ({"optimal_score": math.nan}, "optimal_score is nan: give a finite number"),
-        ({"optimal_score": "1"}, "optimal_score is '1', a str: give a finite number"),
-        ({"other_score": -math.inf}, "other_score is -inf: give a finite number"),
+        ({"optimal_score": math.nan}, "optimal_score is nan: give a number"),
+        ({"optimal_score": "1"}, "optimal_score is '1': give a number"),
+        ({"other_score": -math.inf}, "other_score is -inf: give a number"),
         ({"other_score": 1.5}, "optimal_score is 1 and other_score is 1.5: give the optimal"),
-        ({"optimal_score": 10**400}, "optimal_score is 10+: give a finite number"),
+        ({"optimal_score": 10**400}, "optimal_score is 10+: give a number"),
         ({"other_score": math.nextafter(1.0, 0.0)}, "so close that rounding hides which token"),
     ],
 )
@@ -168,13 +168,13 @@ def test_equal_scores_refuses_wrong_arguments(arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_sequences": 0}, "num_sequences is 0: give an integer at least 1"),
-        ({"num_tokens": 1}, "num_tokens is 1: give an integer at least 2"),
-        ({"dim": 1}, "dim is 1: give an integer at least 2"),
-        ({"signal": 0}, "signal is 0: give a finite number above 0"),
-        ({"signal": -1.0}, "signal is -1.0: give a finite number above 0"),
-        ({"signal": math.inf}, "signal is inf: give a finite number above 0"),
-        ({"signal": None}, "signal is None, a NoneType: give a finite number above 0"),
+        ({"num_sequences": 0}, "num_sequences is 0: give a positive integer"),
+        ({"num_tokens": 1}, "num_tokens is 1: give an integer of at least 2"),
+        ({"dim": 1}, "dim is 1: give an integer of at least 2"),
+        ({"signal": 0}, "signal is 0: give a number above 0"),
+        ({"signal": -1.0}, "signal is -1.0: give a number above 0"),
+        ({"signal": math.inf}, "signal is inf: give a number above 0"),
+        ({"signal": None}, "signal is None: give a number above 0"),
     ],
 )
 def test_signal_noise_refuses_wrong_arguments(arguments, message):

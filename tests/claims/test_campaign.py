@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,7 @@ SMALL = replace(
 GRID = {
     f"lr{lr:g}": replace(SMALL, optimizer=OptimizerConfig("AdamW", lr)) for lr in (1e-3, 3e-3, 1e-2)
 }
+RECORDS = Path(__file__).parents[2] / "records"
 METHOD = Method("digits/tiny", "AdamW + L1", GRID, (0, 1))
 FOLDER = "digits-tiny/adamw-plus-l1"
 
@@ -47,6 +49,13 @@ def describe(runs):
 
 
 GRID_RUNS = [("lr0.001-seed0", False), ("lr0.003-seed0", False), ("lr0.01-seed0", False)]
+
+
+def test_with_the_committed_records_nothing_is_trained_again(tmp_path):
+    if not RECORDS.is_dir():
+        pytest.skip("there are no records beside these tests")
+    assert [run.key for run in find_missing(METHODS, RECORDS)] == []
+    assert len(find_missing(METHODS, tmp_path)) >= sum(len(method.grid) for method in METHODS)
 
 
 def test_folder_is_made_of_configuration_and_method():

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from mirrormargin.claims import checks
+from mirrormargin.claims.evidence import Evidence
 from mirrormargin.dynamics import fit_rate
 
 RNG = np.random.default_rng(0)
@@ -53,9 +54,12 @@ RIGHT_AND_WRONG = {
         checks.ratio_at_most("x", VALUES, 4 * VALUES, 0.3),
         checks.ratio_at_most("x", VALUES, [1.0] * 20, 0.3),
     ),
-    "sizes_as_published": (
-        checks.sizes_as_published(["imdb/paper-3", "imdb/paper-4"]),
-        checks.sizes_as_published(["imdb/paper-3", "imdb/small"]),
+    "check_seeds": (checks.check_seeds(np.zeros((2, 3))), checks.check_seeds(np.zeros((4, 2)))),
+    "check_size": (
+        checks.check_size(
+            Evidence("imdb", {"configurations": ["imdb/paper-3", "imdb/paper-4"]}, {})
+        ),
+        checks.check_size(Evidence("imdb", {"configurations": ["imdb/paper-3", "imdb/small"]}, {})),
     ),
     "rate_at_least": (
         checks.rate_at_least("x", fit_rate("power", steps=K, values=SEEDS * K**-2.0, claimed=1.0)),
@@ -76,7 +80,7 @@ def test_right_values_hold_and_wrong_ones_do_not(kind):
 
 
 def test_every_kind_of_check_is_tested():
-    made_elsewhere = {"find_interval"}
+    made_elsewhere = {"find_interval", "fit_late", "LATE", "NUMBER", "STATEMENT"}
     assert set(checks.__all__) - made_elsewhere == set(RIGHT_AND_WRONG)
 
 
@@ -88,7 +92,7 @@ def test_a_ratio_is_a_geometric_mean_with_its_interval():
 
 
 def test_sizes_that_are_not_known_are_not_the_published_ones():
-    assert not checks.sizes_as_published([]).holds
+    assert not checks.check_size(Evidence("imdb", {"configurations": []}, {})).holds
 
 
 @pytest.mark.parametrize("check", [checks.all_at_most, checks.mean_at_most])

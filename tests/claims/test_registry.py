@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from mirrormargin.claims.experiments import EXPERIMENTS
-from mirrormargin.claims.registry import CLAIMS, PAPERS, find_claims
+from mirrormargin.claims.registry import CLAIMS, PAPERS, STORIES, find_claims
 from mirrormargin.errors import ClaimError
 
 # Theorems, algorithms, tables and figures of both papers.
@@ -35,19 +34,19 @@ def test_ids_are_unique_and_belong_to_a_paper():
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
 def test_a_claim_says_what_where_and_how(claim):
-    assert claim.experiment in EXPERIMENTS
+    assert claim.experiment in STORIES
     assert claim.title
     assert claim.statement.endswith(".")
     assert claim.source
 
 
-def test_every_experiment_serves_a_claim():
-    assert set(EXPERIMENTS) == {claim.experiment for claim in CLAIMS}
+def test_every_story_has_a_claim():
+    assert set(STORIES) == {claim.experiment for claim in CLAIMS}
 
 
-def test_every_experiment_can_be_run_or_says_what_it_needs():
-    for experiment in EXPERIMENTS.values():
-        assert (experiment.run is not None and "quick" in experiment.profiles) or experiment.needs
+def test_every_story_can_be_run_or_says_what_it_needs():
+    for story in STORIES.values():
+        assert (story.run is not None and "quick" in story.profiles) or story.needs
 
 
 def test_names_are_ids_beginnings_papers_or_all():

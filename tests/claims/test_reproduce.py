@@ -164,6 +164,31 @@ def test_an_unforeseen_failure_of_a_process_names_the_part(tmp_path):
         workers.run_parts([broken, broken], 2, print)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="sends SIGKILL")
+def test_a_worker_that_dies_is_an_error_and_says_what_to_do(tmp_path):
+    # A spawned worker imports the script under another name, and there a part kills its process.
+    code = f"""
+from pathlib import Path
+from mirrormargin.claims import workers
+from mirrormargin.errors import RunError
+
+if __name__ == "__main__":
+    parts = [workers.Part("paths", {{}}, i, Path({str(tmp_path)!r}) / str(i)) for i in range(2)]
+    try:
+        workers.run_parts(parts, 2, print)
+    except RunError as error:
+        print(error)
+else:
+    import os, signal
+    workers.Part.run = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+"""
+    script = tmp_path / "dying.py"
+    script.write_text(code)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert "a process that ran some of the parts died" in done.stdout, done.stderr
+    assert "run the same command again" in done.stdout
+
+
 def start(out: Path) -> subprocess.Popen:
     command = [sys.executable, "-m", "mirrormargin", "reproduce", *FAST, "--out", str(out)]
     return subprocess.Popen(
@@ -274,7 +299,7 @@ def test_parts_that_a_kill_left_beside_whole_evidence_are_removed(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
-def test_an_interrupt_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
+def test_an_interrupt_keeps_what_is_done_and_says_how_to_resume(tmp_path):
     process = start(tmp_path)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("evidence/*/parts/*/run.json")) and time.monotonic() < deadline:
@@ -282,5 +307,5 @@ def test_an_interrupt_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     text = process.communicate()[0].decode()
     assert process.returncode == 130
-    assert "the same command goes on" in text
+    assert "the same command resumes" in text
     assert "Traceback" not in text

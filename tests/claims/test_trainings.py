@@ -6,12 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mirrormargin.claims.campaign.collect import collect_accuracies
+from mirrormargin.claims.campaign.collect import TrainingTable
 from mirrormargin.claims.campaign.method import Method
 from mirrormargin.claims.campaign.records import read_records
-from mirrormargin.claims.campaign.tables import TABLES, Table, store_tables
+from mirrormargin.claims.campaign.tables import store_tables
 from mirrormargin.claims.evidence import find_record
-from mirrormargin.claims.experiment import Experiment
+from mirrormargin.claims.registry import STORIES
+from mirrormargin.claims.stories.imdb_optimizers import collect_accuracies
+from mirrormargin.claims.story import Story
 from mirrormargin.claims.trainings import Trainings
 from mirrormargin.training.config import OptimizerConfig
 from mirrormargin.training.configurations import find_configuration
@@ -33,15 +35,15 @@ def table():
         make_method("one", "MirrorAdam", (1e-3, 3e-3)),
         make_method("two", "MirrorDescent", (1e-2,), seeds=(0,)),
     )
-    return Table(methods, collect_accuracies, ("one",))
+    return TrainingTable(methods, collect_accuracies, ("one",))
 
 
 @pytest.fixture(scope="module")
 def trained(table, tmp_path_factory):
     out = tmp_path_factory.mktemp("claims")
-    experiment = Experiment("made-up", "a table", table=table)
-    evidence = Trainings(out, "full").find_evidence(experiment)
-    return out, experiment, evidence
+    story = Story("made-up", "a table", {}, (), table=table)
+    evidence = Trainings(out, "full").find_evidence(story)
+    return out, story, evidence
 
 
 def test_full_trains_and_collects(trained):
@@ -62,51 +64,50 @@ def test_full_trains_and_collects(trained):
 
 
 def test_what_has_a_record_is_not_trained_again(trained, tmp_path):
-    out, experiment, evidence = trained
-    again = Trainings(tmp_path, "full", records=out / "records").find_evidence(experiment)
+    out, story, evidence = trained
+    again = Trainings(tmp_path, "full", records=out / "records").find_evidence(story)
     assert not (tmp_path / "trainings").exists()
     assert again.origin["kind"] == "stored record"
     np.testing.assert_array_equal(again["selected_test"], evidence["selected_test"])
 
 
 def test_without_training_missing_methods_are_left_out(trained, tmp_path):
-    out, experiment, _ = trained
+    out, story, _ = trained
     records = tmp_path / "records"
     for path in (out / "records").glob("*/one/*.json"):
         (records / "digits-tiny" / "one").mkdir(parents=True, exist_ok=True)
         (records / "digits-tiny" / "one" / path.name).write_bytes(path.read_bytes())
     found = Trainings(tmp_path / "out", "full", records, may_train=False)
-    assert found.find_evidence(experiment)["optimizer"].tolist() == ["one"]
+    assert found.find_evidence(story)["optimizer"].tolist() == ["one"]
 
 
 def test_without_a_required_method_there_is_no_evidence(tmp_path, table):
-    experiment = Experiment("made-up", "a table", table=table)
-    assert Trainings(tmp_path, "full", may_train=False).find_evidence(experiment) is None
+    story = Story("made-up", "a table", {}, (), table=table)
+    assert Trainings(tmp_path, "full", may_train=False).find_evidence(story) is None
 
 
 def test_quick_trains_nothing(tmp_path, table):
-    experiment = Experiment("made-up", "a table", table=table)
-    assert Trainings(tmp_path, "quick").find_evidence(experiment) is None
+    story = Story("made-up", "a table", {}, (), table=table)
+    assert Trainings(tmp_path, "quick").find_evidence(story) is None
     assert list(tmp_path.iterdir()) == []
 
 
 def test_fresh_trains_again(trained, tmp_path, table):
-    out, experiment, _ = trained
+    out, story, _ = trained
     place = tmp_path / "records" / "digits-tiny" / "two"
     place.mkdir(parents=True)
     name = "lr0.01-seed0.json"
     record = json.loads((out / "records" / "digits-tiny" / "two" / name).read_text())
     (place / name).write_text(json.dumps(record | {"seconds": -1.0}))
     only = replace(table, methods=table.methods[1:], required=("two",))
-    found = Trainings(tmp_path, "full", is_fresh=True).find_evidence(
-        replace(experiment, table=only)
-    )
+    found = Trainings(tmp_path, "full", is_fresh=True).find_evidence(replace(story, table=only))
     assert found.seconds > 0
 
 
 def test_stored_tables_are_found_as_records(trained, tmp_path, monkeypatch, table):
     out, _, evidence = trained
-    monkeypatch.setattr("mirrormargin.claims.campaign.tables.TABLES", {"made-up": table})
+    story = Story("made-up", "a table", {}, (), table=table)
+    monkeypatch.setattr("mirrormargin.claims.campaign.tables.STORIES", {"made-up": story})
     assert store_tables(out / "records", tmp_path) == ["made-up"]
     found = find_record("made-up", tmp_path)
     assert found.arrays.keys() == evidence.arrays.keys()
@@ -116,6 +117,6 @@ def test_stored_tables_are_found_as_records(trained, tmp_path, monkeypatch, tabl
 
 
 def test_every_stored_record_of_the_package_can_be_read():
-    for name in TABLES:
+    for name in STORIES:
         record = find_record(name)
         assert record is None or record.settings["configurations"]

@@ -136,13 +136,23 @@ def test_published_sizes_are_trained_only_if_they_are_named(campaign):
     ]
 
 
+def test_a_dry_run_lists_what_would_be_trained(campaign, tmp_path):
+    keys = ["digits-tiny/sgd/lr0.1-seed0", "digits-tiny/sgd/lr1e+30-seed0"]
+    code, lines, _ = campaign("--dry-run", "--only", "*/sgd")
+    assert (code, lines) == (0, [*keys, "2 to train"])
+    assert list(tmp_path.iterdir()) == []
+    assert campaign("--workers", "1", "--only", "*/sgd")[0] == 0
+    assert campaign("--dry-run", "--only", "*/sgd")[1] == ["nothing is missing in records"]
+    assert campaign("--dry-run")[1][-1] == "1 to train"
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
         (["--only", "imdb-*"], "'imdb-*' matches no method: there are digits-tiny/sgd, digits"),
-        (["--workers", "0"], "argument --workers: the value is 0"),
+        (["--workers", "0"], "--workers: the value is 0"),
         (["--records", "file"], "file/record.json cannot be written"),
-        (["--data-dir"], "argument --data-dir: expected one argument"),
+        (["--data-dir"], "--data-dir needs a value"),
     ],
 )
 def test_a_wrong_input_is_one_line_and_exit_2(campaign, tmp_path, argv, message):
@@ -192,12 +202,12 @@ def wait_until(is_true):
 
 
 INTERRUPTED = [
-    "mirrormargin: campaign keeps what is done; the same command goes on",
+    "mirrormargin: campaign keeps what is done; the same command resumes",
     "mirrormargin: interrupted",
 ]
 
 
-def test_an_interrupt_says_how_to_go_on(campaign, monkeypatch):
+def test_an_interrupt_says_how_to_continue(campaign, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
@@ -216,7 +226,7 @@ def is_group_gone(group):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no process groups")
-def test_an_interrupt_ends_all_workers_and_says_how_to_go_on(tmp_path):
+def test_an_interrupt_ends_all_workers_and_says_how_to_continue(tmp_path):
     process = start(tmp_path)
     os.killpg(process.pid, signal.SIGINT)
     output, errors = process.communicate(timeout=120)

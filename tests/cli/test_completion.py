@@ -1,14 +1,17 @@
 """``mirrormargin completion``: scripts that shells understand."""
 
+import os
 import shutil
 import subprocess
+import sys
+from contextlib import redirect_stdout
 
 import pytest
 
 from mirrormargin.cli import main
-from mirrormargin.cli.problems import LAB
+from mirrormargin.cli.lab.problems import GENERATORS
 
-COMMANDS = ["demo", "train", "solve", "flow", "path", "doctor", "completion"]
+SHELLS = ("bash", "zsh", "fish")
 
 
 def script(shell, capsys):
@@ -16,103 +19,97 @@ def script(shell, capsys):
     return capsys.readouterr().out
 
 
-@pytest.fixture
-def complete(capsys, tmp_path):
-    """What bash offers for the last word of a line."""
+CASES = {
+    ("ca",): ["campaign"],
+    ("--v",): ["--version"],
+    ("lab", ""): ["train", "solve", "flow", "path"],
+    ("lab", "train", "planar"): ["planar_joint", "planar_single", "planar_multi"],
+    ("lab", "train", "prob"): ["problem.npz"],
+    ("train", "digits/"): ["digits/tiny"],
+    ("lab", "flow", "digits/"): [],
+    ("train", "digits/tiny", "--seed-"): ["--seed-init", "--seed-order", "--seed-dropout"],
+    ("train", "digits/tiny", "--data", "prob"): ["problem.npz"],
+    ("train", "--device", "c"): ["cpu", "cuda"],
+    ("train", "--optimizer", "Mirror"): ["MirrorDescent", "MirrorAdam"],
+    ("campaign", "--runs", "r"): ["runs"],
+    ("prune", "ru"): ["runs"],
+    ("prune", "runs", "--ranking", ""): ["global", "matrix"],
+    ("lab", "train", "joint_toy", "--in"): ["--init-std", "--init-seeds"],
+    ("lab", "train", "--step-rule", ""): ["normalized", "constant", "polyak"],
+    ("lab", "train", "--step-rule", "p"): ["polyak"],
+    ("lab", "flow", "--out", "ru"): ["runs"],
+    ("lab", "solve", "--out", "pro"): ["problem.npz"],
+    ("lab", "flow", "--decades", ""): [],
+    ("lab", "flow", "unit_sphere", "--quiet", "--j"): ["--json"],
+    ("completion", ""): ["bash", "zsh", "fish"],
+    ("nonsense", "--d"): [],
+}
+MORE = (("",), ("lab", "path", ""))
+
+
+@pytest.fixture(scope="module")
+def offered(tmp_path_factory):
+    """What bash offers for the last word of each line."""
     if shutil.which("bash") is None:
         pytest.skip("bash is not installed")
-    (tmp_path / "completion.bash").write_text(script("bash", capsys))
-    (tmp_path / "problem.npz").write_text("")
-    (tmp_path / "runs").mkdir()
-
-    def ask(*words):
+    folder = tmp_path_factory.mktemp("completion")
+    with open(folder / "completion.bash", "w") as file, redirect_stdout(file):
+        assert main(["completion", "bash"]) == 0
+    (folder / "problem.npz").write_text("")
+    (folder / "runs").mkdir()
+    # Where values depend on the moment, the script asks the command itself.
+    command = folder / "bin" / "mirrormargin"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mirrormargin "$@"\n')
+    command.chmod(0o755)
+    lines = [
+        "source completion.bash",
+        "function=$(complete -p mirrormargin | grep -o -- '-F [^ ]*' | cut -c 4-)",
+    ]
+    for words in (*CASES, *MORE):
         line = " ".join(f"'{word}'" for word in ("mirrormargin", *words))
-        program = (
-            f"source completion.bash; COMP_WORDS=({line}); COMP_CWORD={len(words)}\n"
-            '_mirrormargin; for word in "${COMPREPLY[@]}"; do echo "$word"; done\n'
-        )
-        result = subprocess.run(
-            ["bash", "--norc", "-c", program],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert result.stderr == ""
-        return result.stdout.split()
-
-    return ask
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["fl"], ["flow"]),
-        (["--v"], ["--version"]),
-        (["train", "lab/planar"], ["lab/planar_joint", "lab/planar_single", "lab/planar_multi"]),
-        (["train", "prob"], ["problem.npz"]),
-        (["train", "digits/"], ["digits/tiny"]),
-        (["flow", "digits/"], []),
-        (["train", "digits/tiny", "--seed-"], ["--seed-init", "--seed-order", "--seed-dropout"]),
-        (["train", "digits/tiny", "--data", "prob"], ["problem.npz"]),
-        (["train", "--device", "c"], ["cpu", "cuda"]),
-        (["camp"], ["campaign"]),
-        (["campaign", "--runs", ""], ["runs"]),
-        (["prune", "ru"], ["runs"]),
-        (["prune", "runs", "--ranking", ""], ["global", "matrix"]),
-        (["train", "lab/joint_toy", "--in"], ["--init-std", "--init-seeds"]),
-        (["train", "--step-rule", ""], ["normalized", "constant", "polyak"]),
-        (["train", "--step-rule", "p"], ["polyak"]),
-        (["flow", "--out", ""], ["runs"]),
-        (["solve", "--out", "pro"], ["problem.npz"]),
-        (["flow", "--decades", ""], []),
-        (["flow", "lab/unit_sphere", "--quiet", "--j"], ["--json"]),
-        (["completion", ""], ["bash", "zsh", "fish"]),
-        (["nonsense", "-"], []),
-    ],
-)
-def test_bash_offers_what_fits(complete, words, expected):
-    assert complete(*words) == expected
+        lines += [
+            f"COMP_WORDS=({line}); COMP_CWORD={len(words)}; COMPREPLY=()",
+            '$function mirrormargin; echo "${COMPREPLY[@]}"',
+        ]
+    result = subprocess.run(
+        ["bash", "--norc", "-c", "\n".join(lines)],
+        cwd=folder,
+        env=os.environ | {"PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.stderr == ""
+    found = [line.split() for line in result.stdout.splitlines()]
+    return dict(zip((*CASES, *MORE), found, strict=True))
 
 
-def test_bash_offers_the_commands(complete):
-    assert [word for word in complete("") if word in COMMANDS] == COMMANDS
+@pytest.mark.parametrize("words", CASES, ids=" ".join)
+def test_bash_offers_what_fits(offered, words):
+    assert offered[words] == CASES[words]
 
 
-def test_bash_offers_all_problems_and_files(complete):
-    offered = complete("path", "")
-    assert [word for word in offered if word.startswith("lab/")] == [f"lab/{n}" for n in LAB]
-    assert {"problem.npz", "runs"} <= set(offered)
+def test_bash_offers_the_commands(offered):
+    commands = {"train", "evaluate", "prune", "predict", "lab", "reproduce", "demo", "doctor"}
+    assert commands <= set(offered[("",)])
 
 
-def test_bash_calls_the_function_for_the_command(capsys):
-    assert script("bash", capsys).endswith("complete -o filenames -F _mirrormargin mirrormargin\n")
+def test_bash_offers_all_problems_and_files(offered):
+    assert {*GENERATORS, "problem.npz", "runs/"} <= set(offered["lab", "path", ""])
 
 
-def test_zsh_reads_the_script_of_bash(capsys):
-    bash, zsh = script("bash", capsys), script("zsh", capsys)
-    first, second, rest = zsh.split("\n", 2)
-    assert first == "#compdef mirrormargin"
-    assert second == "autoload -U +X bashcompinit && bashcompinit"
-    assert rest == bash
-
-
-def test_fish_has_a_line_for_every_option(capsys):
-    lines = script("fish", capsys).splitlines()
-    assert all(line.startswith("complete -c mirrormargin ") for line in lines)
-    assert all(line.count("'") % 2 == 0 for line in lines)
-    train = [line for line in lines if "__fish_seen_subcommand_from train'" in line]
-    rule = next(line for line in train if "-l step-rule" in line)
-    assert rule.endswith("-x -a 'normalized constant polyak'")
-    assert any("lab/unit_sphere" in line for line in train)
-    assert any(line.endswith("-l json") for line in train)
-    assert any(line.endswith("-l lr -x") for line in train)
-    for shell in ("zsh", "fish"):
+def test_every_shell_gets_every_command_and_option(capsys):
+    for shell in SHELLS:
+        text = script(shell, capsys)
+        for word in ("evaluate", "lab", "solve", "step-rule", "normalized", "weight-decay"):
+            assert word in text
         if shutil.which(shell):
-            text = script(shell, capsys)
             subprocess.run([shell, "-n"], input=text, text=True, check=True, timeout=60)
 
 
 def test_an_unknown_shell_is_one_line(capsys):
     assert main(["completion", "tcsh"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    error = capsys.readouterr().err
+    assert 'Invalid value "tcsh" for SHELL. Choose from: "bash", "zsh", "fish"' in error
+    assert error.count("\n") == 1

@@ -1,22 +1,24 @@
 """``mirrormargin demo``: all claims that need no data, and a page."""
 
 import json
+import shutil
 
 import pytest
+from quick_evidence import SHORTER, QuickEvidence, shorten
 
 from mirrormargin.claims import CLAIMS
-from mirrormargin.claims.experiments import EXPERIMENTS
 from mirrormargin.cli import main
 
 
 @pytest.fixture(scope="module", params=["short", pytest.param("whole", marks=pytest.mark.slow)])
-def folder(find_evidence, request):
-    """Evidence of every experiment; trainings of digits are half of all work, so one is short."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "short":
-            short = {"num_seeds": 1, "epochs": 10}
-            patch.setitem(EXPERIMENTS["digits"].profiles, "quick", short)
-        yield find_evidence.run_all()
+def folder(find_evidence, request, tmp_path_factory):
+    """A folder of this process alone, with evidence that all processes share."""
+    shorter = SHORTER if request.param == "short" else {}
+    with shorten(shorter):
+        shared = QuickEvidence(find_evidence.folder, shorter).run_all()
+        own = tmp_path_factory.mktemp("demo")
+        shutil.copytree(shared / "evidence", own / "evidence")
+        yield own
 
 
 def test_demo_prints_every_verdict_and_the_page(folder, capsys):

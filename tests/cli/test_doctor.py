@@ -50,7 +50,7 @@ def test_text_report_ends_with_the_verdicts(passing, capsys):
 def test_failed_check_is_reported_with_exit_code_1(monkeypatch, capsys):
     monkeypatch.setattr(doctor, "CHECKS", {"addition": fail})
     assert main(["doctor"]) == 1
-    assert "FAILED  ArithmeticError: weights differ by 1e+00" in capsys.readouterr().out
+    assert "FAILED: ArithmeticError: weights differ by 1e+00" in capsys.readouterr().out
     assert main(["doctor", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["ok"] is False
 

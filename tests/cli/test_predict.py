@@ -15,14 +15,14 @@ from mirrormargin.training.evaluation import evaluate
 
 Image = pytest.importorskip("PIL.Image")
 
-TRAIN = ["--epochs", "3", "--threads", "1", "--no-test", "--quiet"]
+TRAIN = ["--threads", "1", "--no-test", "--quiet"]
 
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
     """The folder of a training on images, and files of test images with their classes."""
     folder = tmp_path_factory.mktemp("predict")
-    argv = ["train", "digits/tiny", "--optimizer", "AdamW", *TRAIN]
+    argv = ["train", "digits/tiny", "--optimizer", "AdamW", "--epochs", "3", *TRAIN]
     assert main([*argv, "--out", str(folder / "run")]) == 0
     test = load_data("digits").test
     for number in range(40):
@@ -97,9 +97,10 @@ def test_texts_of_arguments_files_and_stdin(reviews, tmp_path, capsys, monkeypat
     tokens = [token for token, _ in answers[1]["attention"]]
     assert tokens == ["[CLS]", "the", "plot", "was", "dull", "!", "[SEP]"]
 
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the plot was good!\n")))
-    (answer,) = ask(reviews, "--lines", "-", "--attention", capsys=capsys)
-    assert answer == answers[0]
+    for argv in (["--lines", "-"], ["-"]):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the plot was good!\n")))
+        (answer,) = ask(reviews, *argv, "--attention", capsys=capsys)
+        assert answer == answers[0]
     assert ask(reviews, "--attention", "the plot was good!", capsys=capsys) == [answer]
 
 
@@ -115,7 +116,8 @@ def test_the_table_shows_what_is_attended_to(reviews, capsys):
     text = "the plot was good!" + " x" * 40
     (answer,) = ask(reviews, text, "--attention", capsys=capsys)
     assert main(["predict", str(reviews), text, "--attention"]) == 0
-    head, row = capsys.readouterr().out.splitlines()
+    head, row, _, last = capsys.readouterr().out.splitlines()
+    assert last == "by the weights of the best epoch on validation data (selected)"
     assert head.split() == ["class", "probability", "attends", "to", "input"]
     words = [pair for pair in answer["attention"] if pair[0] not in ("[CLS]", "[SEP]")]
     best = max(words, key=lambda pair: pair[1])
@@ -130,7 +132,8 @@ def test_the_table_shows_what_is_attended_to(reviews, capsys):
         (["nowhere", "x"], "nowhere holds no training on real data"),
         (["begun", "x"], "the training has not ended"),
         (["x" * 500, "x"], "xxx holds no training on real data"),
-        (["RUN"], "the following arguments are required: INPUT"),
+        (["RUN"], "INPUT is missing"),
+        (["RUN", "IMAGE", "--atention"], "no option --atention: did you mean --attention?"),
         (["RUN", "--lines", "empty.txt"], "empty.txt: there is nothing in it to predict"),
         (["RUN", "--lines", "none.txt"], "'none.txt' cannot be read: No such file"),
         (["RUN", "--lines", "damaged.txt"], "damaged.txt is no text in UTF-8"),

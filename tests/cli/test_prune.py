@@ -73,6 +73,7 @@ def test_the_training_is_left_alone(run, tmp_path):
 def test_evaluation_is_of_the_file_and_sizes_are_said(run, tmp_path, capsys):
     out = tmp_path / "pruned.safetensors"
     argv = [run, "--share", "0.99", "--format", "sparse", "--evaluate", "--out", out]
+    argv += ["--weights", "final"]
     assert call(*argv, "--json") == 0
     report = json.loads(capsys.readouterr().out)
     summary = json.loads((run / "summary.json").read_bytes())
@@ -88,10 +89,10 @@ def test_evaluation_is_of_the_file_and_sizes_are_said(run, tmp_path, capsys):
     entries, zeros = report["entries"], report["zeros"]
     assert lines[0].startswith(f"{zeros:,} of {entries:,} entries of 12 matrices are zero (99.0")
     assert lines[3].split() == [
+        "after",
         f"{report['bytes']['dense']:,}",
         f"{report['bytes']['sparse']:,}",
         f"{report['accuracy']['after']:.2f}%",
-        "after",
     ]
     assert lines[4] == f"wrote {out}, {out.stat().st_size:,} bytes"
 
@@ -100,15 +101,26 @@ def test_the_default_file_is_in_the_folder(run, capsys):
     assert call(run, "--share", "0.95", "--format", "sparse") == 0
     path = run / "pruned-0.95.sparse.safetensors"
     assert capsys.readouterr().out.splitlines()[-1].startswith(f"wrote {path}, ")
-    assert call(run, "--share", "0.95", "--format", "sparse") == 2
-    assert "exists already: add --overwrite" in capsys.readouterr().err
+    before = load_pruned(path)
+    # Again, with an evaluation this time: nothing is lost.
+    assert call(run, "--share", "0.95", "--format", "sparse", "--evaluate") == 0
+    capsys.readouterr()
+    other = ["--share", "0.95", "--format", "sparse", "--matrices", "attention"]
+    assert call(run, *other) == 2
+    assert "exists already and holds something else: add --over" in capsys.readouterr().err
+    found = load_pruned(path)
+    assert all(found[name].equal(tensor) for name, tensor in before.items())
+    path.write_text("mine")
+    assert call(run, *other) == 2
+    assert path.read_text() == "mine"
+    assert call(run, *other, "--overwrite") == 0
     path.unlink()
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["RUN"], "the following arguments are required: --share"),
+        (["RUN"], "--share is missing"),
         (["RUN", "--share", "0"], "--share is 0: give a number between 0 and 1"),
         (["RUN", "--share", "1"], "--share is 1: give a number between 0 and 1"),
         (["RUN", "--share", "95"], "--share is 95: give a number between 0 and 1"),

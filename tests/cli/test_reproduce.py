@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from mirrormargin.claims import CLAIMS, PAPERS
-from mirrormargin.cli import main, reproduce
+from mirrormargin.cli import main
+from mirrormargin.cli.reproduce import judge
 
 
 @pytest.fixture(scope="module")
@@ -76,16 +77,19 @@ def test_a_failed_claim_that_should_hold_is_exit_code_1(capsys):
         {"id": "A.y", "should_hold": False, "verdict": "not reproduced"},
         {"id": "A.z", "should_hold": True, "verdict": "reproduced differently"},
     ]
-    assert reproduce.judge({"claims": rows}) == 1
+    assert judge({"claims": rows}) == 1
     assert capsys.readouterr().err == "mirrormargin: should hold, but does not: A.x\n"
-    assert reproduce.judge({"claims": rows[1:]}) == 0
+    assert judge({"claims": rows[1:]}) == 0
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
         (["A.nothing"], "there is no claim 'A.nothing'"),
-        (["A.alg", "--profile", "slow"], "invalid choice: 'slow'"),
+        (
+            ["A.alg", "--profile", "slow"],
+            'Invalid value "slow" for --profile. Choose from: "quick"',
+        ),
         (["A.alg", "--seed", "-1"], "give an integer >= 0"),
         (["A.alg", "--seed", "99999999999"], "seed is 99999999999"),
         (["A.alg", "--workers", "0"], "give an integer >= 1"),

@@ -128,7 +128,7 @@ def test_channels_last_weights_take_the_fused_path(kind, options):
 @KINDS
 def test_results_do_not_depend_on_threads(kind, options, mode, monkeypatch):
     if mode == "python":
-        compiled = pytest.importorskip("mirrormargin.geometry.compiled", exc_type=ImportError)
+        compiled = pytest.importorskip("mirrormargin.geometry.chunks", exc_type=ImportError)
         monkeypatch.setattr(compiled, "_openmp", None)
     results = []
     num_threads = torch.get_num_threads()
@@ -152,7 +152,7 @@ def test_results_do_not_depend_on_threads(kind, options, mode, monkeypatch):
 @pytest.mark.parametrize("mode", ["openmp", "python"])
 def test_several_threads_may_step_at_once(mode, monkeypatch):
     if mode == "python":
-        compiled = pytest.importorskip("mirrormargin.geometry.compiled", exc_type=ImportError)
+        compiled = pytest.importorskip("mirrormargin.geometry.chunks", exc_type=ImportError)
         monkeypatch.setattr(compiled, "_openmp", None)
 
     def train():
@@ -260,11 +260,13 @@ def test_compiled_code_is_cached_between_processes(tmp_path):
 @pytest.mark.slow
 def test_kernels_cached_by_different_processes_work_together(tmp_path):
     """Compile each kernel in a process of its own, in other orders, then use them all in one."""
-    head = "\n    import torch\n    from mirrormargin.geometry import kernels, sums\n"
-    power = (
-        "    x = torch.full((9,), 1.5); y = torch.empty(9); kernels.power_tensors([x], [y], {r})\n"
-    )
-    sums = "    m, s = sums.scaled_power_sums([torch.full((9,), 1.5)], {r})\n"
+    head = """
+    import torch
+    from mirrormargin.geometry.float32_norms import scaled_power_sums
+    from mirrormargin.geometry.float32_powers import power_tensors
+"""
+    power = "    x = torch.full((9,), 1.5); y = torch.empty(9); power_tensors([x], [y], {r})\n"
+    sums = "    m, s = scaled_power_sums([torch.full((9,), 1.5)], {r})\n"
     step = textwrap.indent(textwrap.dedent(_STEP), "    ") + "    first = step()\n"
     environment = {"NUMBA_CACHE_DIR": str(tmp_path)}
     for script in (sums, power, step):

@@ -20,7 +20,7 @@ from mirrormargin import (
     OptimizerError,
     synthetic,
 )
-from mirrormargin.optim.polyak import polyak_root
+from mirrormargin.optim.polyak import make_root_finder, polyak_root
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -218,3 +218,23 @@ def test_root_finder_edge_cases():
     assert polyak_root(lambda lr: lr, 5.0, 1.0, 2.0) == pytest.approx(2.0)
     assert math.isnan(polyak_root(lambda lr: lr, math.nan, 1.0, math.inf))
     assert polyak_root(lambda lr: min(lr, 0.5), 1.0, 1.0, 1e6) == pytest.approx(1e6)
+
+
+def test_the_root_finder_gives_the_same_when_compiled():
+    """The lab compiles what the optimizer runs as Python."""
+    numba = pytest.importorskip("numba", reason="compiled code needs Numba", exc_type=ImportError)
+
+    def excess(x, args):
+        slope, goal = args
+        decrease = math.exp(slope * x) + math.exp(x)
+        return math.log(decrease) - goal if decrease > 0.0 else -math.inf
+
+    plain, compiled = make_root_finder(excess), numba.njit(make_root_finder(numba.njit(excess)))
+    for slope, goal, guess in ((0.1, 3.0, -20.0), (1.0, -9.0, 0.0), (9.0, 40.0, 30.0)):
+        args = (slope, goal)
+        assert excess(plain(guess, math.inf, args), args) == pytest.approx(0.0, abs=1e-12)
+        for cap in (math.inf, 1e-3):
+            found = plain(guess, cap, args)
+            assert found == pytest.approx(compiled(guess, cap, args), rel=1e-12)
+    assert plain(0.0, 1.0, (1.0, 50.0)) == math.inf
+    assert make_root_finder(lambda x, args: 1.0)(0.0, math.inf, ()) == -math.inf

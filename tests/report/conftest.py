@@ -12,8 +12,8 @@ import pytest
 from evidence_arrays import EVIDENCE, make_claims
 from training_arrays import TRAINING_EVIDENCE
 
+from mirrormargin.claims.evidence import Evidence, write_evidence
 from mirrormargin.report import write_report
-from mirrormargin.runs import write_run
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -24,8 +24,7 @@ def claims_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for claim in make_claims()["claims"]:
         if claim["evidence"]:
             name = claim["experiment"]
-            document = {"experiment": name, "profile": "quick", "seed": 0, "settings": {}}
-            write_run(folder / claim["evidence"], "evidence", document, EVIDENCE[name])
+            write_evidence(folder / claim["evidence"], Evidence(name, {}, EVIDENCE[name]))
     (folder / "claims.json").write_text(json.dumps(make_claims()))
     return folder
 
@@ -40,7 +39,7 @@ def page(claims_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def training_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trainings")
     for name, arrays in TRAINING_EVIDENCE.items():
-        write_run(folder / name, "evidence", {"experiment": name, "settings": {}}, arrays)
+        write_evidence(folder / name, Evidence(name, {}, arrays))
     return write_report([folder], tmp_path_factory.mktemp("training-page") / "report.html")
 
 

@@ -12,9 +12,8 @@ from evidence_arrays import make_claims
 from mirrormargin.errors import ReportError
 from mirrormargin.figures import Axis, Figure, Panel, Series
 from mirrormargin.report.contents import Contents
-from mirrormargin.report.page import MAX_BYTES, format_page
+from mirrormargin.report.page import MAX_BYTES, format_page, name_anchors
 from mirrormargin.report.payload import embed_json, format_payload
-from mirrormargin.report.sections import name_anchors
 from mirrormargin.report.verdicts import RECALLED
 
 

@@ -63,7 +63,7 @@ def _interrupt(folder: Path, **options) -> None:
     caught.value.record.save(folder)
 
 
-def test_an_interrupted_training_says_how_to_go_on_and_why_there_is_no_divergence(
+def test_an_interrupted_training_says_how_to_resume_it_and_why_there_is_no_divergence(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "my run"
@@ -73,8 +73,8 @@ def test_an_interrupted_training_says_how_to_go_on_and_why_there_is_no_divergenc
     for row, total in zip(table.rows, (500, 800), strict=True):
         assert row[2] == "needs the tokens selected in the end"
         assert row[6] == (
-            f"interrupted at step {row[1]} of {total}; mirrormargin train --resume '{folder}'"
-            " goes on"
+            f"interrupted at step {row[1]} of {total}; resume it with mirrormargin lab train"
+            f" --resume '{folder}'"
         )
         assert 0 < int(row[1]) < total
 

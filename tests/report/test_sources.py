@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from evidence_arrays import EVIDENCE, make_claims
 
+from mirrormargin.claims.evidence import Evidence, write_evidence
 from mirrormargin.errors import MirrorMarginError, ReportError
 from mirrormargin.report import write_report
 from mirrormargin.report.contents import arrange_contents
@@ -18,7 +19,7 @@ from mirrormargin.runs import write_run
 
 
 def _write_evidence(folder: Path, name: str = "directions") -> None:
-    write_run(folder, "evidence", {"experiment": name, "settings": {}}, EVIDENCE[name])
+    write_evidence(folder, Evidence(name, {}, EVIDENCE[name]))
 
 
 def test_a_claims_folder_brings_its_evidence(claims_folder: Path) -> None:
@@ -31,56 +32,54 @@ def test_a_folder_of_folders_is_all_of_them(tmp_path: Path) -> None:
     _write_evidence(tmp_path / "b")
     _write_evidence(tmp_path / "a", "rates")
     (tmp_path / "notes").mkdir()
-    runs = read_sources([tmp_path]).runs
-    assert [run.name for run in runs] == ["a", "b"]
+    assert list(read_sources([tmp_path]).evidence) == ["a", "b"]
 
 
 def test_runs_are_found_four_levels_down_and_named_by_their_place(tmp_path: Path) -> None:
     for place in ("flow/seed-1-p-2", "a/b/c/d", "a/b/c/d/too-deep", ".hidden/x", "a/.old"):
         _write_evidence(tmp_path / place)
-    runs = read_sources([tmp_path]).runs
-    assert [run.name for run in runs] == ["a/b/c/d", "flow/seed-1-p-2"]
+    assert list(read_sources([tmp_path]).evidence) == ["a/b/c/d", "flow/seed-1-p-2"]
 
 
 def test_a_run_below_another_run_is_shown_too(tmp_path: Path) -> None:
     _write_evidence(tmp_path / "a")
     _write_evidence(tmp_path / "a" / "b")
-    assert [run.name for run in read_sources([tmp_path / "a"]).runs] == ["a", "b"]
+    assert list(read_sources([tmp_path / "a"]).evidence) == ["a", "b"]
 
 
 def test_evidence_below_claims_is_no_run_and_a_folder_may_hold_claims_and_a_run(
     claims_folder: Path, tmp_path: Path
 ) -> None:
     both = shutil.copytree(claims_folder, tmp_path / "deep" / "both")
-    assert read_sources([tmp_path]).runs == ()
+    assert read_sources([tmp_path]).evidence == {}
     _write_evidence(both)
     _write_evidence(both / "more")
     found = read_sources([tmp_path])
     assert [claims.name for claims in found.claims] == ["deep/both"]
-    assert [run.name for run in found.runs] == ["deep/both", "deep/both/more"]
+    assert list(found.evidence) == ["deep/both", "deep/both/more"]
 
 
 def test_evidence_that_belongs_to_no_claims_is_a_run(tmp_path: Path) -> None:
     _write_evidence(tmp_path / "evidence" / "rates", "rates")
-    assert [run.name for run in read_sources([tmp_path]).runs] == ["evidence/rates"]
+    assert list(read_sources([tmp_path]).evidence) == ["evidence/rates"]
 
 
 def test_a_file_names_its_folder_alone(tmp_path: Path) -> None:
     _write_evidence(tmp_path / "a")
     _write_evidence(tmp_path / "a" / "b")
-    assert [run.name for run in read_sources([tmp_path / "a" / "run.json"]).runs] == ["a"]
+    assert list(read_sources([tmp_path / "a" / "run.json"]).evidence) == ["a"]
 
 
 def test_folders_of_the_same_name_are_told_apart_by_their_parents(tmp_path: Path) -> None:
     for place in ("x/run", "y/run", "z"):
         _write_evidence(tmp_path / place)
-    runs = read_sources([tmp_path / "x" / "run", tmp_path / "y" / "run", tmp_path / "z"]).runs
-    assert [run.name for run in runs] == ["x/run", "y/run", "z"]
+    found = read_sources([tmp_path / "x" / "run", tmp_path / "y" / "run", tmp_path / "z"])
+    assert list(found.evidence) == ["x/run", "y/run", "z"]
 
 
 def test_a_folder_given_twice_is_read_once(tmp_path: Path) -> None:
     _write_evidence(tmp_path / "a")
-    assert len(read_sources([tmp_path, tmp_path / "a"]).runs) == 1
+    assert len(read_sources([tmp_path, tmp_path / "a"]).evidence) == 1
 
 
 def test_the_same_claims_from_two_folders_stand_side_by_side(
@@ -135,13 +134,13 @@ def _damage_arrays(folder: Path) -> None:
 def _drop_array(folder: Path) -> None:
     arrays = {key: value for key, value in EVIDENCE["rates"].items() if key != "norm"}
     place = folder / "evidence" / "rates-1a2b3c4d"
-    write_run(place, "evidence", {"experiment": "rates", "settings": {}}, arrays)
+    write_evidence(place, Evidence("rates", {}, arrays))
 
 
 def _reshape_array(folder: Path) -> None:
     arrays = {**EVIDENCE["rates"], "norm": np.ones(3)}
     place = folder / "evidence" / "rates-1a2b3c4d"
-    write_run(place, "evidence", {"experiment": "rates", "settings": {}}, arrays)
+    write_evidence(place, Evidence("rates", {}, arrays))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +207,7 @@ def test_a_page_may_end_in_htm_and_in_capitals(
 
 
 @pytest.mark.parametrize(
-    ("module", "figures"), [("plotly.offline", None), ("matplotlib", "figures")]
+    ("module", "figures"), [("plotly.offline", None), ("jinja2", None), ("matplotlib", "figures")]
 )
 def test_a_missing_library_says_what_to_install(
     module: str, figures: str | None, claims_folder: Path, tmp_path: Path, monkeypatch

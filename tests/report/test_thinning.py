@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from mirrormargin.figures import Axis, Figure, HeatFrames, Panel, Series
-from mirrormargin.report.thinning import MAX_FRAMES, thin_figure, thin_series
+from mirrormargin.report.payload import MAX_FRAMES, thin_figure, thin_series
 
 RNG = np.random.default_rng(0)
 

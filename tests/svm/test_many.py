@@ -11,8 +11,8 @@ from svm_problems import PUBLISHED, farthest, norm
 from mirrormargin.attention import AttentionProblem, synthetic
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
 from mirrormargin.svm import Status, attention_svm, solve_attention_svm
-from mirrormargin.svm.compiled import fits_kernel
 from mirrormargin.svm.compiled import jobs as compiled_jobs
+from mirrormargin.svm.inputs import fits_kernel
 from mirrormargin.svm.many import COMPILED, solve_many
 
 EXPONENTS = [1.1, 1.5, 2.0, 3.0, 10.0]
@@ -350,10 +350,10 @@ PROBLEM, SELECTION = planted(0, (3, 4, 5))
         (([PROBLEM] * 3, np.zeros((2, 1, 1, 3), int)), r"does not broadcast to \(3, 1, 1, 3\)"),
         ((PROBLEM, np.zeros((1, 1, 1, 1, 3), int)), "does not broadcast"),
         ((PROBLEM, np.zeros((0, 3), int)), "is empty"),
-        ((PROBLEM, [0, 1, 4]), r"selections\[0, 0, 0, 2\] is 4, but must be between 0 and 3"),
-        ((PROBLEM, [0, -1, 0]), "between 0 and 3"),
-        ((PROBLEM, [0, 0.5, 0]), "must hold integers"),
-        ((PROBLEM, [True, False, True]), "must hold integers"),
+        ((PROBLEM, [0, 1, 4]), r"selections\[0, 0, 0, 2\] is 4: give an integer from 0 to 3"),
+        ((PROBLEM, [0, -1, 0]), "from 0 to 3"),
+        ((PROBLEM, [0, 0.5, 0]), r"selections\[0, 0, 0, 1\] is 0.5: give an integer"),
+        ((PROBLEM, [True, False, True]), "selections holds booleans: give integers"),
         ((PROBLEM, SELECTION, 1.0), "p is 1.0"),
         ((PROBLEM, SELECTION, [2.0, np.nan]), "p is nan"),
         ((PROBLEM, SELECTION, []), "p has shape"),

@@ -9,10 +9,10 @@ from threadpoolctl import ThreadpoolController
 
 import mirrormargin as mm
 from mirrormargin.errors import ProblemError
+from mirrormargin.geometry.threads import limit_threads
 from mirrormargin.svm import is_locally_optimal, solve_attention_svm, solve_decoder_svm
 from mirrormargin.svm.attention_svm import build_program
 from mirrormargin.svm.interior import newton
-from mirrormargin.svm.interior.threads import limit_threads
 
 
 def test_multipliers_of_the_wrong_sign_prove_nothing():

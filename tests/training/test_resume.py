@@ -62,7 +62,14 @@ def read_results(folder):
     return {name: (folder / name).read_bytes() for name in RESULTS}
 
 
-@pytest.mark.parametrize("name", TRAININGS)
+# All go through the same checkpoint; these have the most in it, the others are slow tests.
+DEFAULT = ("MirrorDescent-momentum-rms-groups", "MirrorAdam", "pruning", "powers")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in TRAININGS],
+)
 def test_killed_training_ends_at_the_same_bits(name, server, tmp_path):
     config = TRAININGS[name]
     status, steps = server.train(config, tmp_path / "whole")
@@ -94,6 +101,7 @@ def test_a_training_that_is_told_to_end_loses_no_step(tmp_path):
     assert read_results(tmp_path / "ended") == read_results(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_rows_over_several_steps_survive_kills(server, tmp_path):
     # 400 steps: a row is the mean of two, and a checkpoint may lie between them.
     config = replace(BASE, batch_size=5, epochs=10)

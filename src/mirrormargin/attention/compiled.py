@@ -16,12 +16,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrormargin.attention import losses
 from mirrormargin.attention.losses import LOSSES
 from mirrormargin.attention.problem import AttentionProblem
-from mirrormargin.geometry.doubles import WIDTH, exponentials, leaf, weigh_rows
+from mirrormargin.geometry import float64_loops
+from mirrormargin.geometry.float64_loops import WIDTH, exponentials, leaf, weigh_rows
 
 __all__ = [
     "LOSS_CODES",
+    "SOURCES",
     "Data",
     "Memory",
     "allocate",
@@ -37,6 +40,9 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+
+# Of the losses the loops know names and order.
+SOURCES = (*float64_loops.SOURCES, str(losses.__file__), __file__)
 
 LOSS_CODES = {name: code for code, name in enumerate(LOSSES)}
 _LOGISTIC, _EXPONENTIAL, _CORRELATION = (LOSS_CODES[name] for name in LOSSES)

@@ -5,7 +5,7 @@ r"""The kinds of checks: each turns measured values into a :class:`Check` that c
     mean_covers       the interval of the mean reaches a published number
     mean_at_least     mean over seeds >= bound               all_equal      every value = expected
     share_at_least    count / total >= bound                 smaller        mean of b - a > 0
-    ratio_at_most     geometric mean of a / b <= bound       sizes_as_published
+    ratio_at_most     geometric mean of a / b <= bound       check_size, check_seeds
     rate_at_least     a fitted exponent is at least the claimed one
     rate_decays       a fitted exponent is surely positive
 
@@ -14,20 +14,26 @@ Intervals are of 95%: Student's for means over seeds, Wilson's for shares.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.claims.claim import Check
+from mirrormargin.claims.evidence import Evidence
 from mirrormargin.figures.spread import find_half_width, find_share
 
 __all__ = [
+    "LATE",
+    "NUMBER",
+    "STATEMENT",
     "all_at_least",
     "all_at_most",
     "all_equal",
+    "check_seeds",
+    "check_size",
     "find_interval",
+    "fit_late",
     "mean_at_least",
     "mean_at_most",
     "mean_covers",
@@ -36,11 +42,11 @@ __all__ = [
     "rate_decays",
     "ratio_at_most",
     "share_at_least",
-    "sizes_as_published",
     "smaller",
 ]
 
 STATEMENT, NUMBER = "statement", "number"
+LATE = 100  # the first step that a fit of a rate uses
 
 
 def mean_at_most(name: str, values: ArrayLike, bound: float, kind: str = STATEMENT) -> Check:
@@ -120,10 +126,16 @@ def ratio_at_most(
     return Check(name, kind, f"at most {bound:.3g}", mean, low, high, bool(mean <= bound))
 
 
-def sizes_as_published(configurations: Sequence[str]) -> Check:
+def check_size(evidence: Evidence) -> Check:
     """Whether models are of the published sizes: numbers of other ones are not comparable."""
+    configurations = evidence.settings.get("configurations", [])
     holds = bool(configurations) and all("/paper" in name for name in configurations)
     return Check("models", NUMBER, "as published", ", ".join(configurations), None, None, holds)
+
+
+def check_seeds(values: NDArray[Any]) -> Check:
+    """Of fewer seeds a difference is an anecdote: then no verdict is better than "differently"."""
+    return all_at_least("seeds", values.shape[-1], 3, kind=NUMBER)
 
 
 def rate_at_least(name: str, fit: Any, kind: str = STATEMENT) -> Check:
@@ -138,6 +150,31 @@ def rate_decays(name: str, fit: Any, kind: str = STATEMENT) -> Check:
     low, high = (float(end) if np.isfinite(end) else None for end in fit.interval)
     holds = low is not None and low > 0
     return Check(name, kind, "above 0", float(fit.exponent), low, high, holds)
+
+
+def fit_late(
+    evidence: Evidence,
+    form: str,
+    name: str,
+    *,
+    claimed: float | None = None,
+    chosen: int | None = None,
+) -> Any:
+    """The decay of an array, (S, R), or of one of its rules, (S, K, R), from step LATE on.
+
+    Arrays whose name begins with "log_" hold logarithms.
+    """
+    from mirrormargin.dynamics import fit_rate
+
+    values = evidence[name] if chosen is None else evidence[name][:, chosen]
+    late, is_log = evidence["steps"] >= LATE, name.startswith("log_")
+    return fit_rate(
+        form,
+        steps=evidence["steps"][late],
+        values=None if is_log else values[:, late],
+        log_values=values[:, late] if is_log else None,
+        claimed=claimed,
+    )
 
 
 def find_interval(values: ArrayLike) -> tuple[float, float | None, float | None]:

@@ -99,10 +99,11 @@ class Claim:
         source: Where it was published.
         provenance: How we know it.
         published: The published numbers, or the rate class, as short text; "" if there are none.
-        experiment: Name of the experiment whose evidence is examined.
         examine: From evidence to a finding.
-        figures: Names of the report's figures that show it.
+        figures: Names of the figures that show it, if not the one of the story's name.
         should_hold: Whether failing means that something broke; False for what is known to be open.
+        experiment: Name of the story that it rests on, which fills it in.
+        needs: What that story takes that is not here, which fills it in.
     """
 
     id: str
@@ -111,10 +112,11 @@ class Claim:
     source: str
     provenance: Provenance
     published: str
-    experiment: str
     examine: Callable[[Evidence], Finding]
     figures: tuple[str, ...] = ()
     should_hold: bool = True
+    experiment: str = ""
+    needs: str = ""
 
     @property
     def paper(self) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -35,7 +36,6 @@ ROOMS = (
     "data",
     "models",
     "training",
-    "claims/experiments",
 )
 RUN_NOW, STORED = "run now", "stored record"
 RECORD_KEYS = ("experiment", "command", "data_sha256", "versions", "settings", "arrays")
@@ -63,19 +63,26 @@ class Evidence:
         if name not in self.arrays:
             raise RunError(
                 f"the evidence of {self.experiment} lacks the array {name!r}: run it again with"
-                " --fresh, or make the record anew"
+                " --fresh, or make the record again"
             )
         return self.arrays[name]
 
 
-def find_digest(experiment: str, settings: dict[str, Any]) -> str:
-    """Eight characters that change with the settings and with the code that makes the numbers."""
-    text = json.dumps([experiment, settings, _find_code_digest()], sort_keys=True)
+def find_digest(experiment: str, settings: dict[str, Any], sources: Sequence[Path] = ()) -> str:
+    """Eight characters that change with all that shapes the numbers.
+
+    Args:
+        experiment: Its name.
+        settings: Sizes and seeds.
+        sources: Files that make the numbers, beside those of the rooms below.
+    """
+    own = [hashlib.sha256(file.read_bytes()).hexdigest() for file in sources]
+    text = json.dumps([experiment, settings, own, _digest_rooms()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 @cache
-def _find_code_digest() -> str:
+def _digest_rooms() -> str:
     digest = hashlib.sha256()
     package = Path(__file__).parents[1]
     for room in ROOMS:
@@ -119,10 +126,10 @@ def find_record(experiment: str, folder: Path | None = None) -> Evidence | None:
     Raises:
         RunError: If there is a record but it cannot be read.
     """
-    place: Any = (
+    where: Any = (
         folder if folder is not None else resources.files("mirrormargin.claims") / "records"
     )
-    file = place / f"{experiment}.json"
+    file = where / f"{experiment}.json"
     if not file.is_file():
         return None
     try:

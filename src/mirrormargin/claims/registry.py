@@ -1,22 +1,90 @@
-"""All claims, and how to name some of them."""
+"""All stories, all claims, and how to name some of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from types import MappingProxyType
 
-from mirrormargin.claims import own, paper_a, paper_b, predecessors
 from mirrormargin.claims.claim import Claim
+from mirrormargin.claims.stories import (
+    cifar10_vit,
+    cone_paths,
+    cones,
+    curves,
+    digits,
+    directions,
+    factors,
+    identities,
+    imdb,
+    imdb_optimizers,
+    imdb_weights,
+    joint,
+    joint_paths,
+    joint_prompts,
+    joint_steps,
+    linear_flow,
+    linear_steps,
+    multi_token,
+    nonlinear_head,
+    overhead,
+    paths,
+    planar_matrices,
+    prompt_losses,
+    prompts,
+    pruning,
+    rank,
+    rates,
+    shards,
+    steps,
+    token_selection,
+    trajectories,
+    uniform_starts,
+    weights,
+)
+from mirrormargin.claims.story import Story
 from mirrormargin.errors import ClaimError
 
-__all__ = ["CLAIMS", "PAPERS", "find_claims"]
+__all__ = ["CLAIMS", "PAPERS", "STORIES", "find_claims"]
 
-CLAIMS: tuple[Claim, ...] = (
-    *paper_a.CLAIMS,
-    *paper_b.CLAIMS,
-    *own.CLAIMS,
-    *predecessors.CLAIMS,
+# In the order in which a page shows their figures.
+_STORIES = (
+    directions.STORY,
+    trajectories.STORY,
+    rates.STORY,
+    cones.STORY,
+    steps.STORY,
+    paths.STORY,
+    joint.STORY,
+    joint_steps.STORY,
+    joint_paths.STORY,
+    weights.STORY,
+    factors.STORY,
+    prompts.STORY,
+    joint_prompts.STORY,
+    prompt_losses.STORY,
+    planar_matrices.STORY,
+    multi_token.STORY,
+    rank.STORY,
+    linear_flow.STORY,
+    linear_steps.STORY,
+    identities.STORY,
+    nonlinear_head.STORY,
+    uniform_starts.STORY,
+    shards.STORY,
+    imdb.STORY,
+    imdb_optimizers.STORY,
+    imdb_weights.STORY,
+    token_selection.STORY,
+    *pruning.STORIES,
+    *curves.STORIES,
+    cifar10_vit.STORY,
+    digits.STORY,
+    cone_paths.STORY,
+    overhead.STORY,
 )
+
+STORIES: Mapping[str, Story] = MappingProxyType({story.name: story for story in _STORIES})
 
 PAPERS = {
     "A": "Optimizing Attention with Mirror Descent: Generalized Max-Margin Token Selection"
@@ -33,6 +101,36 @@ PAPERS = {
     "C4": "A Unified Approach to Controlling Implicit Regularization via Mirror Descent"
     " (Sun, Gatmiry, Ahn, Azizan), arXiv:2306.13853",
 }
+
+# Stories hold the claims of several papers; here they are in the order of their paper.
+_ORDER = [
+    "A.alg.step", "A.alg.gd", "A.thm.path", "A.thm.local-path", "A.thm.divergence",
+    "A.thm.direction", "A.thm.local", "A.thm.rate", "A.thm.growth", "A.thm.normalized-growth",
+    "A.thm.joint-path", "A.thm.joint-relaxed", "A.fig.directions", "A.fig.trajectory",
+    "A.joint.gd", "A.joint.probabilities", "A.sparsity", "A.tab.imdb", "A.tab.imdb-epochs",
+    "A.fig.imdb-weights", "A.tab.attention", "A.fig.vit", "A.fig.vit-weights",
+    "B.thm.ngd-global", "B.thm.ngd-rate", "B.sparsification", "B.thm.loss", "B.thm.polyak",
+    "B.thm.gd", "B.fig.fixed", "B.thm.joint-loss", "B.thm.joint-direction",
+    "B.thm.joint-decoder", "B.thm.joint-attention", "B.fig.joint", "B.fig.mnli", "B.fig.civil",
+    "B.fig.mnist", "B.fig.cifar10",
+    "M.accuracy.imdb", "M.pruning.imdb", "M.pruning.sst2", "M.pruning.mnist",
+    "M.pruning.cifar10", "M.sparsest.imdb", "M.sparsest.sst2", "M.sparsest.mnist",
+    "M.sparsest.cifar10", "M.pruning.plain", "M.speed.mnist", "M.speed.cifar10",
+    "M.speed.civil", "M.pruning.digits",
+    "C1.thm.path", "C1.thm.gd-global", "C1.thm.local", "C1.thm.joint-path", "C1.thm.relaxed",
+    "C1.thm.nonlinear-head", "C1.fig.single", "C1.fig.multi", "C1.fig.joint", "C1.fig.losses",
+    "C2.thm.frobenius", "C2.thm.nuclear", "C2.thm.global", "C2.thm.feasible", "C2.fig.local",
+    "C2.fig.planar", "C2.fig.rank", "C2.fig.multi-token",
+    "C3.thm.linear", "C3.thm.rate", "C3.parallel", "C3.fig.weights", "C3.overhead",
+    "C4.thm.homogeneous", "C4.thm.normalized",
+]  # fmt: skip
+
+CLAIMS: tuple[Claim, ...] = tuple(
+    sorted(
+        (claim for story in _STORIES for claim in story.claims),
+        key=lambda claim: _ORDER.index(claim.id),
+    )
+)
 
 
 def find_claims(names: Sequence[str]) -> list[Claim]:

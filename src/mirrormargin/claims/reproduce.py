@@ -1,10 +1,10 @@
 r"""Running experiments, examining claims on them, and keeping both.
 
     OUT/claims.json                          verdicts with all that led to them
-    OUT/evidence/<experiment>-<digest>/      the arrays of each experiment
+    OUT/evidence/<experiment>-<digest>/      the arrays of each story
     OUT/evidence/.../parts/<number>/         while it runs: the parts that are done
 
-All is written whole or not at all, so the same command goes on where it was stopped, even killed.
+All is written whole or not at all, so the same command resumes where it was stopped, even killed.
 Apart from ``environment`` and ``seconds`` the same seed gives the same ``claims.json``.
 """
 
@@ -17,15 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from mirrormargin.claims.claim import Claim, Verdict, decide
-from mirrormargin.claims.evidence import (
-    Evidence,
-    find_digest,
-    read_evidence,
-    write_evidence,
-)
-from mirrormargin.claims.experiment import PROFILES, Experiment
-from mirrormargin.claims.experiments import EXPERIMENTS
-from mirrormargin.claims.registry import CLAIMS
+from mirrormargin.claims.evidence import Evidence, read_evidence, write_evidence
+from mirrormargin.claims.registry import CLAIMS, STORIES
+from mirrormargin.claims.story import PROFILES, Story
 from mirrormargin.claims.trainings import Trainings
 from mirrormargin.claims.workers import PART, Part, run_parts
 from mirrormargin.environment import describe_environment
@@ -105,10 +99,10 @@ def _reproduce(
     progress: Progress | None,
 ) -> dict[str, Any]:
     needed = {claim.experiment for claim in claims}
-    experiments = {name: one for name, one in EXPERIMENTS.items() if name in needed}
-    run_now = [one for one in experiments.values() if one.run is not None]
+    stories = {name: one for name, one in STORIES.items() if name in needed}
+    run_now = [one for one in stories.values() if one.run is not None]
     settings = {one.name: one.choose_settings(profile, seed) for one in run_now}
-    folders = {one.name: _name_folder(out, one, profile, seed) for one in run_now}
+    folders = {one.name: one.name_folder(out, profile, seed) for one in run_now}
     if fresh:
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)
@@ -117,16 +111,16 @@ def _reproduce(
         name: read_evidence(folders[name])
         if one.run is not None
         else trainings.find_evidence(one, progress)
-        for name, one in experiments.items()
+        for name, one in stories.items()
     }
     judged = _add_earlier(claims, out, profile, seed, evidence, folders, trainings)
     for name, one in evidence.items():
         if name not in folders and one is not None:  # a report draws what is in the folder
-            folders[name] = _name_folder(out, EXPERIMENTS[name], profile, seed)
+            folders[name] = STORIES[name].name_folder(out, profile, seed)
             write_evidence(folders[name], one)
     rows = []
     for claim in judged:
-        row = _examine(claim, EXPERIMENTS[claim.experiment], evidence[claim.experiment])
+        row = _examine(claim, evidence[claim.experiment])
         folder = folders.get(claim.experiment)
         row["evidence"] = None if folder is None else folder.relative_to(out).as_posix()
         row["command"] = f"mirrormargin reproduce {claim.id} --profile {profile} --seed {seed}"
@@ -159,15 +153,20 @@ def _add_earlier(
         document = json.loads((out / DOCUMENT).read_bytes())
         is_alike = (document["profile"], document["seed"]) == (profile, seed)
         earlier = {row["id"] for row in document["claims"]} if is_alike else set()
-    except (OSError, ValueError, KeyError, TypeError):  # none, or a damaged one: written anew
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+    ):  # none, or a damaged one: it is written again
         earlier = set()
     kept = {claim.id for claim in claims}
     for claim in CLAIMS:
         if claim.id not in earlier - kept:
             continue
-        one = EXPERIMENTS[claim.experiment]
+        one = STORIES[claim.experiment]
         if one.name not in evidence:
-            folder = _name_folder(out, one, profile, seed)
+            folder = one.name_folder(out, profile, seed)
             if one.run is None:
                 evidence[one.name] = trainings.look().find_evidence(one)
             elif _is_there(lambda folder=folder: read_evidence(folder)):
@@ -179,22 +178,17 @@ def _add_earlier(
     return [claim for claim in CLAIMS if claim.id in kept] + others
 
 
-def _name_folder(out: Path, experiment: Experiment, profile: str, seed: int) -> Path:
-    settings = experiment.choose_settings(profile, seed) if experiment.run is not None else {}
-    return out / "evidence" / f"{experiment.name}-{find_digest(experiment.name, settings)}"
-
-
 def _collect(
-    experiments: Sequence[Experiment],
+    stories: Sequence[Story],
     settings: dict[str, dict[str, Any]],
     folders: dict[str, Path],
     workers: int,
     progress: Progress | None,
 ) -> None:
-    """Run the parts that are missing, and join those of each experiment when it has them all."""
+    """Run the parts that are missing, and join those of each story when it has them all."""
     missing: dict[str, list[Part]] = {}
     total = 0
-    for one in experiments:
+    for one in _order(stories):
         chosen, folder = settings[one.name], folders[one.name]
         parts = [
             Part(one.name, chosen, part, folder / "parts" / str(index))
@@ -212,7 +206,7 @@ def _collect(
     done = total - sum(map(len, missing.values()))
 
     def finish(name: str) -> None:
-        one, chosen, folder = EXPERIMENTS[name], settings[name], folders[name]
+        one, chosen, folder = STORIES[name], settings[name], folders[name]
         count = len(one.split(chosen))
         parts = [read_run(folder / "parts" / str(index), PART) for index in range(count)]
         seconds = round(sum(document["seconds"] for document, _ in parts), 2)
@@ -236,9 +230,14 @@ def _collect(
     if progress is not None:
         progress(done, total, "")
     waiting = [part for left in missing.values() for part in left]
-    # The first part compiles, and others of its kind would wait for it: they come last.
+    # The first part compiles, and others of its story would wait for it: they come last.
     alike = [part for part in waiting[1:] if part.experiment == waiting[0].experiment]
     run_parts([part for part in waiting if part not in alike] + alike, workers, report)
+
+
+def _order(stories: Sequence[Story]) -> list[Story]:
+    """The first, which compiles the training loop; then those that do without it meanwhile."""
+    return [*stories[:1], *sorted(stories[1:], key=lambda story: not story.early)]
 
 
 def _is_there(read: Callable[[], object]) -> bool:
@@ -250,7 +249,7 @@ def _is_there(read: Callable[[], object]) -> bool:
     return True
 
 
-def _examine(claim: Claim, experiment: Experiment, evidence: Evidence | None) -> dict[str, Any]:
+def _examine(claim: Claim, evidence: Evidence | None) -> dict[str, Any]:
     row: dict[str, Any] = {
         "id": claim.id,
         "paper": claim.paper,
@@ -261,7 +260,7 @@ def _examine(claim: Claim, experiment: Experiment, evidence: Evidence | None) ->
         "published": claim.published,
         "measured": "",
         "verdict": str(Verdict.NOT_RUN),
-        "note": f"needs {experiment.needs}; no record of such a run is stored",
+        "note": f"needs {claim.needs}; no record of such a run is stored",
         "origin": {"kind": "none"},
         "experiment": claim.experiment,
         "figures": list(claim.figures),

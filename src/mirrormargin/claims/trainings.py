@@ -17,7 +17,7 @@ from mirrormargin.claims.campaign.method import Method, Run, describes
 from mirrormargin.claims.campaign.records import read_records, write_record
 from mirrormargin.claims.campaign.work import do_campaign, find_missing
 from mirrormargin.claims.evidence import RUN_NOW, STORED, Evidence, find_record
-from mirrormargin.claims.experiment import Experiment
+from mirrormargin.claims.story import Story
 from mirrormargin.errors import ClaimError, DataError, ModelError
 from mirrormargin.training.config import Seeds
 
@@ -36,7 +36,7 @@ class Trainings:
         may_train: Whether to train at all; otherwise records that are there are examined.
 
     Raises:
-        ClaimError: If nothing may be trained although everything is to be made anew.
+        ClaimError: If nothing may be trained although everything is to be made again.
     """
 
     out: Path
@@ -48,10 +48,12 @@ class Trainings:
 
     def __post_init__(self) -> None:
         if self.is_fresh and not self.may_train:
-            raise ClaimError("trainings cannot be made anew without training: leave out one")
+            raise ClaimError(
+                "nothing may be trained, but all trainings are to be made again: leave out one"
+            )
 
     def find_evidence(
-        self, one: Experiment, progress: Callable[[int, int, str], object] | None = None
+        self, one: Story, progress: Callable[[int, int, str], object] | None = None
     ) -> Evidence | None:
         """The evidence of an experiment; None if there is none.
 
@@ -60,16 +62,16 @@ class Trainings:
         if one.table is None or not one.table.list_methods(self.profile):
             return _find_stored(one)
         methods = one.table.list_methods(self.profile)
-        place = self.out / "records"
+        folder = self.out / "records"
         for method in methods:
-            self._prepare(method, place)
-        is_made = self.may_train and bool(find_missing(methods, place))
+            self._prepare(method, folder)
+        is_made = self.may_train and bool(find_missing(methods, folder))
         if is_made:
             try:
-                self._train(methods, place, progress)
+                self._train(methods, folder, progress)
             except (DataError, ModelError):
                 return _find_stored(one)
-        evidence = one.table.make_evidence(one.name, read_records(place), self.profile)
+        evidence = one.table.make_evidence(one.name, read_records(folder), self.profile)
         if evidence is None:
             return None if is_made else _find_stored(one)
         kind = RUN_NOW if is_made else STORED
@@ -79,30 +81,30 @@ class Trainings:
         """The same without training anything."""
         return replace(self, is_fresh=False, may_train=False)
 
-    def _prepare(self, method: Method, place: Path) -> None:
+    def _prepare(self, method: Method, folder: Path) -> None:
         """Remove a method's records, once, or take those that were given."""
         if not self.is_fresh:
             if self.records is not None:
-                _copy(method, self.records, place)
+                _copy(method, self.records, folder)
         elif method.folder not in self._cleared:
             self._cleared.add(method.folder)
-            for folder in (place, self.out / "trainings"):
-                shutil.rmtree(folder / method.folder, ignore_errors=True)
+            for parent in (folder, self.out / "trainings"):
+                shutil.rmtree(parent / method.folder, ignore_errors=True)
 
     def _train(
         self,
         methods: tuple[Method, ...],
-        place: Path,
+        folder: Path,
         progress: Callable[[int, int, str], object] | None,
     ) -> None:
         def report(run: Run, step: int, num_steps: int, row: dict[str, Any]) -> None:
             if progress is not None:
                 progress(step, num_steps, run.key)
 
-        do_campaign(methods, place, self.out / "trainings", on_step=report)
+        do_campaign(methods, folder, self.out / "trainings", on_step=report)
 
 
-def _find_stored(one: Experiment) -> Evidence | None:
+def _find_stored(one: Story) -> Evidence | None:
     """The stored record, unless it is of other settings than those of today."""
     record = find_record(one.name)
     if record is None or one.table is None:

@@ -1,7 +1,7 @@
-"""Running the parts of experiments, on several cores, each saved as soon as it is done.
+"""Running the parts of stories, on several cores, each saved as soon as it is done.
 
-A worker is a process that takes one part after the other from its pipe. It watches its parent, so
-none is left behind when that is killed.
+The parent holds the only writing end of a pipe. When it closes that end, or dies, every worker
+ends, in the middle of a part too: nobody would use what it gives.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from mirrormargin.claims.experiments import EXPERIMENTS
+from mirrormargin.claims.registry import STORIES
 from mirrormargin.errors import MirrorMarginError, RunError
 from mirrormargin.runs import write_run
 
@@ -28,7 +29,7 @@ PART = "evidence part"
 
 @dataclass(frozen=True)
 class Part:
-    """One part of an experiment and the folder that its arrays go to."""
+    """One part of a story and the folder that its arrays go to."""
 
     experiment: str
     settings: dict[str, Any]
@@ -39,7 +40,7 @@ class Part:
         # One thread each: the processes share the cores, and sums keep their order.
         from threadpoolctl import threadpool_limits
 
-        run = EXPERIMENTS[self.experiment].run
+        run = STORIES[self.experiment].run
         assert run is not None
         start = time.perf_counter()
         with threadpool_limits(1):
@@ -61,87 +62,49 @@ def run_parts(parts: Sequence[Part], workers: int, report: Callable[[Part], obje
         RunError: If a worker died.
         RuntimeError: If a part failed in a way that nobody foresaw.
     """
-    if workers <= 1:
+    if workers <= 1 or not parts:
         for part in parts:
             part.run()
             report(part)
         return
-    for part in _share(parts, min(workers, len(parts))):
-        report(part)
-
-
-def _share(parts: Sequence[Part], count: int) -> Iterator[Part]:
     context = multiprocessing.get_context("spawn")
-    waiting = list(reversed(parts))
-    busy: dict[Any, Part] = {}
-    processes = []
+    watched, held = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(min(workers, len(parts)), context, _begin, (watched,))
     try:
-        for _ in range(count):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs,), daemon=True)
-            process.start()
-            theirs.close()
-            processes.append(process)
-            busy[ours] = waiting.pop()
-            ours.send(busy[ours])
-        while busy:
-            for ours in wait(list(busy)):
-                assert isinstance(ours, Connection)
-                done = busy.pop(ours)
-                _receive(ours, done)
-                yield done
-                if waiting:
-                    busy[ours] = waiting.pop()
-                    ours.send(busy[ours])
-                else:
-                    ours.close()
-    finally:
-        for process in processes:
-            process.terminate()
-            process.join()
-        for ours in busy:
-            ours.close()
-
-
-def _receive(ours: Connection, part: Part) -> None:
-    try:
-        error = ours.recv()
-    except EOFError:
+        futures = {pool.submit(_run, part): part for part in parts}
+        for future in as_completed(futures):
+            future.result()
+            report(futures[future])
+    except BrokenProcessPool:
         raise RunError(
-            f"the process that ran {part.experiment}, part {part.part}, died: is there enough"
-            " memory? What is done is kept; run the same command again"
+            "a process that ran some of the parts died: is there enough memory? What is done is"
+            " kept; run the same command again"
         ) from None
-    if isinstance(error, MirrorMarginError):
-        raise error
-    if error is not None:
-        raise RuntimeError(f"{part.experiment}, part {part.part}, failed: {error}")
+    except BaseException:
+        held.close()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+        held.close()
+        watched.close()
 
 
-def _work(theirs: Connection) -> None:
+def _run(part: Part) -> None:
+    """In a worker; errors come back without what they carry, which pickle may not know."""
+    try:
+        part.run()
+    except MirrorMarginError as error:
+        raise MirrorMarginError(f"{type(error).__name__}: {error}") from None
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise RuntimeError(f"{part.experiment}, part {part.part}, failed: {what}") from None
+
+
+def _begin(watched: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    while True:
-        try:
-            part: Part = theirs.recv()
-        except EOFError:
-            return
-        message: MirrorMarginError | str | None = None
-        try:
-            part.run()
-        except MirrorMarginError as error:
-            # Without what it carries, which pickle may not know.
-            message = MirrorMarginError(f"{type(error).__name__}: {error}")
-        except Exception as error:
-            message = f"{type(error).__name__}: {error}"
-        try:
-            theirs.send(message)
-        except OSError:  # the parent has gone
-            return
+    threading.Thread(target=_end_with_parent, args=(watched,), daemon=True).start()
 
 
-def _end_with_parent() -> None:
-    """In the middle of a part, too: nobody would use it."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+def _end_with_parent(watched: Any) -> None:
+    watched.poll(None)  # nothing is ever sent: it returns when the other end is closed
+    os._exit(1)

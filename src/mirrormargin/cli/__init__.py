@@ -1,108 +1,83 @@
-"""The ``mirrormargin`` command: one module for each subcommand.
+"""The ``mirrormargin`` command: parse, run, and end with an exit code that says how it went.
 
-torch and numba are imported inside the subcommands, so that ``--help`` and ``--version`` answer at
-once. A user's mistake is one line on stderr and exit code 2.
+Whatever takes time to import is imported inside :func:`main`: ``--help`` answers at once, and an
+interrupt during an import ends like any other. The tree of commands is in
+:mod:`mirrormargin.cli.app`, each command in a module of its own.
 """
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
-from mirrormargin import __version__
-from mirrormargin.cli import (
-    campaign,
-    completion,
-    demo,
-    doctor,
-    flow,
-    path,
-    predict,
-    prune,
-    report,
-    reproduce,
-    solve,
-    train,
-)
-from mirrormargin.errors import MirrorMarginError
+from mirrormargin.cli import interrupts
 
 __all__ = ["main"]
 
 USER_ERROR = 2
-INTERRUPTED = 128 + 2  # what a shell reports for SIGINT
-BROKEN_PIPE = 128 + 13  # and for SIGPIPE
-FULL = (errno.ENOSPC, errno.EIO)
+BROKEN_PIPE = 128 + 13  # what a shell reports for SIGPIPE
+DISK_ERRORS = (errno.ENOSPC, errno.EIO)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; ``argv`` is without the program's name."""
-    try:
-        code = _run(argv)
-        # Here rather than at interpreter exit, where a closed pipe could no longer be caught.
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        # The reader (head, less) has seen enough. Python flushes once more when it exits: let
-        # that go nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
-    except KeyboardInterrupt:
-        print("mirrormargin: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        print(f"mirrormargin: error: cannot write: {error.strerror}", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return USER_ERROR
+    """Run one command line and return its exit code; ``argv`` is without the program's name.
+
+    0: done. 1: done, but something does not hold, as each command's help says. 2: a user's
+    mistake, one line on stderr. 130 and 143: ended by SIGINT or SIGTERM. 141: nobody reads.
+    """
+    with interrupts.raise_on_signals():
+        try:
+            code = _run(sys.argv[1:] if argv is None else list(argv))
+            if interrupts.is_received() and code != interrupts.exit_code():
+                raise KeyboardInterrupt  # somebody has swallowed it
+            # Here rather than at interpreter exit, where a closed pipe could no longer be caught.
+            sys.stdout.flush()
+            return code
+        except BrokenPipeError:
+            # The reader (head, less) has seen enough.
+            _discard_output()
+            return BROKEN_PIPE
+        except OSError as error:
+            if error.errno not in DISK_ERRORS:
+                raise
+            print(f"mirrormargin: error: cannot write: {error.strerror}", file=sys.stderr)
+            _discard_output()
+            return USER_ERROR
+        except BaseException as error:
+            # Libraries that are interrupted while they are imported may raise something else.
+            if not isinstance(error, KeyboardInterrupt) and not interrupts.is_received():
+                raise
+            print(f"mirrormargin: {interrupts.describe()}", file=sys.stderr)
+            return interrupts.exit_code()
 
 
-def _run(argv: Sequence[str] | None) -> int:
+def _run(argv: list[str]) -> int:
+    from cyclopts import CycloptsError
+
+    from mirrormargin.cli.app import app, describe_mistake, import_listed
+    from mirrormargin.cli.terminal import make_console, printable
+    from mirrormargin.errors import MirrorMarginError
+
+    import_listed(argv)
     try:
-        parser = _build_parser()
-        arguments = parser.parse_args(argv)
-        if arguments.command is None:
-            parser.print_help()
-            return 0
-        return arguments.run(arguments)
+        result = app(
+            argv,
+            console=make_console(),
+            print_error=False,
+            exit_on_error=False,
+            result_action="return_value",
+        )
+        return result if isinstance(result, int) else 0  # --help has no result
+    except CycloptsError as error:
+        line = describe_mistake(error)
     except MirrorMarginError as error:
-        print("mirrormargin: error:", " ".join(str(error).split()), file=sys.stderr)
-        return USER_ERROR
-    except SystemExit as stop:  # argparse's way to end
-        return stop.code if isinstance(stop.code, int) else 0
+        line = f"mirrormargin: error: {error}"
+    print(printable(" ".join(line.split()), sys.stderr), file=sys.stderr)
+    return USER_ERROR
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One line instead of argparse's usage text and a line."""
-        self.exit(USER_ERROR, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
-
-
-def _build_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="mirrormargin",
-        description="Train attention with mirror descent and see which max-margin it reaches.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"mirrormargin {__version__}")
-    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
-    for module in (
-        demo,
-        train,
-        solve,
-        flow,
-        path,
-        predict,
-        prune,
-        reproduce,
-        campaign,
-        report,
-        doctor,
-        completion,
-    ):
-        module.add_parser(commands)
-    return parser
+def _discard_output() -> None:
+    """Python flushes again when it exits: let that go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

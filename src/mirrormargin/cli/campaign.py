@@ -5,7 +5,6 @@ imdb-small/adamw/lr0.001-seed0  validation 84.12%  test 83.70%  312 s
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import signal
@@ -16,10 +15,20 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from mirrormargin.cli.options import describe, read_positive
-from mirrormargin.cli.progress import ERASE, Progress
+from cyclopts import App, Parameter
+
+from mirrormargin.cli.options import (
+    OUTPUT,
+    DataFolder,
+    Positive,
+    Quiet,
+    check_writable,
+    show_examples,
+    suggest,
+)
+from mirrormargin.cli.terminal import Progress, print_table, say, warn
 from mirrormargin.errors import ClaimError, MirrorMarginError
 
 if TYPE_CHECKING:
@@ -27,114 +36,115 @@ if TYPE_CHECKING:
 
     from mirrormargin.claims.campaign.method import Method, Run
 
-__all__ = ["add_parser", "run"]
+__all__ = ["app", "campaign"]
 
 PAUSE = 5.0  # seconds between two looks for what others have finished
 USER_ERROR = 2
-MORE = """\
-A method's settings are trained once each, with seed 0, and compared on validation data; the best
-one is trained with every seed and evaluated on test data. A record that is there is not made
-again: a command that was stopped, even killed, goes on where it was.
-"""
+MORE = (
+    "A method's settings are trained once each, with seed 0, and compared on validation data; the"
+    " best one is trained with every seed and evaluated on test data. A record that is there is not"
+    " made again: the same command resumes one that was stopped, even killed."
+)
 
-
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "campaign",
-        help="make the records that claims on real data rest on",
-        description="Train on real data whatever has no record yet, for hours if all are missing.",
-        **describe(
-            [
-                ("campaign --list", "which records are there, and the test accuracy they give"),
-                ("campaign --only 'imdb-small/*'", "those of one configuration"),
-                ("campaign --workers 1 --quiet", "all, one after the other"),
-            ],
-            more=MORE,
+app = App(
+    name="campaign",
+    **show_examples(
+        (
+            ("campaign --list", "which records are there, and the test accuracy they give"),
+            ("campaign --dry-run", "what would be trained now"),
+            ("campaign --only 'imdb-small/*'", "those of one configuration"),
+            ("campaign --workers 1 --quiet", "all, one after the other"),
         ),
-    )
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        metavar="PATTERN",
-        help="methods whose folder matches, such as 'imdb-*' or '*/adamw*' (default: all); those of"
-        " the published sizes only with a pattern such as 'imdb-paper-3/*'",
-    )
-    parser.add_argument(
-        "--workers",
-        type=read_positive,
-        default=2,
-        metavar="N",
-        help="processes, of one thread each (default: 2)",
-    )
-    parser.add_argument(
-        "--records",
-        type=Path,
-        default=Path("records"),
-        metavar="FOLDER",
-        help="where the records are (default: records)",
-    )
-    parser.add_argument(
-        "--runs",
-        type=Path,
-        default=Path("campaign"),
-        metavar="FOLDER",
-        help="where trainings keep their weights (default: campaign)",
-    )
-    parser.add_argument(
-        "--data-dir", type=Path, metavar="FOLDER", help="where data is (default: MIRRORMARGIN_DATA)"
-    )
-    parser.add_argument(
-        "--store",
-        type=Path,
-        metavar="FOLDER",
-        help="write what claims are examined on there, from the records that are complete",
-    )
-    parser.add_argument("--list", action="store_true", help="say what is there and train nothing")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-    parser.set_defaults(run=run)
+        more=MORE,
+    ),
+)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """List, or make what is missing."""
+@app.default
+def campaign(
+    *,
+    only: Annotated[
+        tuple[str, ...],
+        Parameter(
+            consume_multiple=1,
+            metavar="PATTERN...",
+            show_default="all",
+            help="Methods whose folder matches, such as 'imdb-*' or '*/adamw*'; those of the"
+            " published sizes only with a pattern such as 'imdb-paper-3/*'.",
+        ),
+    ] = (),
+    workers: Annotated[Positive, Parameter(help="Processes, of one thread each.")] = 2,
+    data_dir: DataFolder | None = None,
+    list_: Annotated[
+        bool, Parameter(name="--list", help="Say which records are there and train nothing.")
+    ] = False,
+    dry_run: Annotated[bool, Parameter(help="Say what is missing and train nothing.")] = False,
+    records: Annotated[
+        Path, Parameter(metavar="FOLDER", group=OUTPUT, help="Where the records are.")
+    ] = Path("records"),
+    runs: Annotated[
+        Path, Parameter(metavar="FOLDER", group=OUTPUT, help="Where trainings keep their weights.")
+    ] = Path("campaign"),
+    store: Annotated[
+        Path | None,
+        Parameter(
+            metavar="FOLDER",
+            group=OUTPUT,
+            help="Write what claims are examined on there, from the records that are complete.",
+        ),
+    ] = None,
+    quiet: Quiet = False,
+) -> int:
+    """Make the records of trainings that claims rest on.
+
+    Trains on real data whatever has no record yet, for hours if all are missing.
+    """
     from mirrormargin.claims.campaign import methods
 
-    # Those of the published sizes would take days: only who names them gets them.
-    is_named = any("paper" in pattern for pattern in arguments.only or ())
+    # Those of the published sizes would take days: they are made only if they are named.
+    is_named = any("paper" in pattern for pattern in only)
     published = (*methods.PAPER, *methods.PAPER_VIT) if is_named else ()
-    everything = (*methods.METHODS, *published)
-    chosen = choose_methods(everything, arguments.only)
-    if arguments.list:
-        _print_list(chosen, arguments.records)
+    chosen = _choose_methods((*methods.METHODS, *published), only)
+    if list_:
+        _print_list(chosen, records)
         return 0
     from mirrormargin.claims.campaign.work import find_missing
-    from mirrormargin.cli.destination import check_writable
 
-    for folder in (arguments.records, arguments.runs):
+    missing = find_missing(chosen, records)
+    if dry_run:
+        for run in missing:
+            say(run.key)
+        say(f"{len(missing)} to train" if missing else f"nothing is missing in {records}")
+        return 0
+    for folder in (records, runs):
         check_writable(folder / "record.json")
     try:
-        if find_missing(chosen, arguments.records):
-            _make_records(chosen, arguments)
+        if missing:
+            _make_records(chosen, records, runs, data_dir, workers, quiet)
         else:
-            print(f"nothing is missing in {arguments.records}")
+            say(f"nothing is missing in {records}")
     finally:  # what is complete is worth storing after an interrupt too
-        if arguments.store is not None:
-            _store(arguments.records, arguments.store)
+        if store is not None:
+            _store(records, store)
     return 0
 
 
-def _make_records(chosen: Sequence[Method], arguments: argparse.Namespace) -> None:
-    place = (chosen, arguments.records, arguments.runs, arguments.data_dir)
-    children = [_start_child(place) for _ in range(arguments.workers - 1)]
+def _make_records(
+    chosen: Sequence[Method],
+    records: Path,
+    runs: Path,
+    data_dir: Path | None,
+    workers: int,
+    quiet: bool,
+) -> None:
+    job = (chosen, records, runs, data_dir)
+    children = [_start_child(job) for _ in range(workers - 1)]
     try:
-        _work(*place, is_quiet=arguments.quiet)
+        _work(*job, is_quiet=quiet)
         for child in children:
             child.join()
     except KeyboardInterrupt:
-        print(
-            f"{ERASE * sys.stderr.isatty()}mirrormargin: {arguments.runs} keeps what is done; the"
-            " same command goes on",
-            file=sys.stderr,
-        )
+        warn(f"{runs} keeps what is done; the same command resumes")
         raise
     finally:
         for child in children:
@@ -146,23 +156,23 @@ def _store(records: Path, folder: Path) -> None:
     from mirrormargin.claims.campaign.tables import store_tables
 
     names = store_tables(records, folder)
-    print(f"stored in {folder}: {', '.join(names) or 'nothing, no experiment is complete'}")
+    say(f"stored in {folder}: {', '.join(names) or 'nothing, no experiment is complete'}")
 
 
-def choose_methods(methods: Sequence[Method], patterns: list[str] | None) -> list[Method]:
+def _choose_methods(methods: Sequence[Method], patterns: Sequence[str]) -> list[Method]:
     """Those whose folder matches one of the patterns, all without patterns.
 
     Raises:
         ClaimError: If a pattern matches nothing.
     """
-    for pattern in patterns or ():
-        if not any(fnmatchcase(method.folder, pattern) for method in methods):
-            folders = ", ".join(method.folder for method in methods)
-            raise ClaimError(f"{pattern!r} matches no method: there are {folders}")
+    folders = list(dict.fromkeys(method.folder for method in methods))
+    for pattern in patterns:
+        if not any(fnmatchcase(folder, pattern) for folder in folders):
+            raise ClaimError(f"{pattern!r} matches no method: {suggest(pattern, folders)}")
     return [
         method
         for method in methods
-        if patterns is None or any(fnmatchcase(method.folder, pattern) for pattern in patterns)
+        if not patterns or any(fnmatchcase(method.folder, pattern) for pattern in patterns)
     ]
 
 
@@ -212,10 +222,7 @@ class _Shown:
 
     def print_record(self, record: dict[str, Any]) -> None:
         self.close()
-        # The line may be that of another process.
-        if sys.stderr is not None and sys.stderr.isatty():
-            print(ERASE, end="", file=sys.stderr, flush=True)
-        print(_describe(record), flush=True)
+        say(_describe(record))
 
     def close(self) -> None:
         if self._progress is not None:
@@ -234,20 +241,20 @@ def _describe(record: dict[str, Any]) -> str:
     return "  ".join([record["key"], *parts, f"{record['seconds']:.0f} s"])
 
 
-def _start_child(place: tuple[Any, ...]) -> SpawnProcess:
-    child = multiprocessing.get_context("spawn").Process(target=_do_child, args=place, daemon=True)
+def _start_child(job: tuple[Any, ...]) -> SpawnProcess:
+    child = multiprocessing.get_context("spawn").Process(target=_do_child, args=job, daemon=True)
     child.start()
     return child
 
 
-def _do_child(*place: Any) -> None:
+def _do_child(*job: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        _work(*place, is_quiet=True)
+        _work(*job, is_quiet=True)
     except MirrorMarginError as error:
         text = " ".join(str(error).split())
-        print(f"mirrormargin: error: a worker ended: {text}", file=sys.stderr)
+        warn(f"error: a worker ended: {text}")
         sys.exit(USER_ERROR)
 
 
@@ -263,7 +270,6 @@ def _print_list(methods: Sequence[Method], folder: Path) -> None:
     from mirrormargin.claims.campaign.collect import find_final_records
     from mirrormargin.claims.campaign.method import choose_setting, list_runs
     from mirrormargin.claims.campaign.records import read_records
-    from mirrormargin.cli.tables import print_table
 
     records = read_records(folder)
     rows = []
@@ -287,4 +293,4 @@ def _print_list(methods: Sequence[Method], folder: Path) -> None:
         )
     print_table(["records", "settings", "chosen", "test %", "method"], rows)
     if not folder.is_dir():
-        print(f"there is no folder {folder}: a checkout has one, --records names another")
+        say(f"there is no folder {folder}: a checkout has one, --records names another")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import json
 import os
 import platform
 import tempfile
@@ -13,9 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cyclopts import App
+
+from mirrormargin.cli import interrupts
+from mirrormargin.cli.options import Json
+from mirrormargin.cli.terminal import print_json, print_pairs, say
 from mirrormargin.environment import list_versions
 
-__all__ = ["add_parser", "run"]
+__all__ = ["app", "doctor"]
 
 CPU_FEATURES = ("avx2", "fma", "avx512f")
 # Name that pip knows, name that Python imports.
@@ -30,19 +33,12 @@ EXTRAS = {
 }
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "doctor",
-        help="show versions and CPU features and test the optimizer",
-        description="Show versions, threads, CPU features and extras, and test the optimizer."
-        " The exit code is 1 if the test fails.",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
-    parser.set_defaults(run=run)
+app = App(name="doctor", help_epilogue="exit code: 0 healthy, 1 a test failed")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print the report; 0 if every check of the self-test passed, else 1."""
+@app.default
+def doctor(*, json: Json = False) -> int:
+    """Show versions and CPU features, and test the optimizer."""
     machine = _describe_machine()  # first: it imports torch, which is not the self-test's time
     checks = {name: _judge(check) for name, check in CHECKS.items()}
     healthy = all(check["ok"] for check in checks.values())
@@ -55,8 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
         "self_test": checks,
         "ok": healthy,
     }
-    if arguments.json:
-        print(json.dumps(report, indent=2))
+    if json:
+        print_json(report)
     else:
         _print_report(report)
     return 0 if healthy else 1
@@ -77,6 +73,7 @@ def _describe_machine() -> dict[str, Any]:
         try:
             described[name] = describe()
         except Exception as error:
+            _refuse_interrupt()
             described[name] = f"unknown ({type(error).__name__}: {error})"
     return described
 
@@ -88,7 +85,7 @@ def _count_torch_threads() -> int:
 
 
 def _name_threading_layer() -> str:
-    from mirrormargin.geometry.compiled import threading_layer
+    from mirrormargin.geometry.chunks import threading_layer
 
     return threading_layer()
 
@@ -121,8 +118,15 @@ def _judge(check: Callable[[], None]) -> dict[str, Any]:
         check()
         outcome: dict[str, Any] = {"ok": True, "message": ""}
     except Exception as error:
+        _refuse_interrupt()
         outcome = {"ok": False, "message": f"{type(error).__name__}: {error}"}
     return outcome | {"seconds": round(time.perf_counter() - start, 3)}
+
+
+def _refuse_interrupt() -> None:
+    """An import that was interrupted may raise anything: that is no finding."""
+    if interrupts.is_received():
+        raise KeyboardInterrupt
 
 
 def _check_fused_step() -> None:
@@ -186,9 +190,11 @@ def _print_report(report: dict[str, Any]) -> None:
     lines = report["versions"] | {name.replace("_", " "): value for name, value in machine.items()}
     lines |= {"cpu features": features, "kernel cache": cache}
     lines |= {"extras found": ", ".join(found) or "none", "not found": ", ".join(missing) or "none"}
-    for name, value in lines.items():
-        print(f"{name:<15} {value}")
-    print()
-    for name, check in report["self_test"].items():
-        verdict = "ok" if check["ok"] else f"FAILED  {check['message']}"
-        print(f"{name:<32} {verdict}  ({check['seconds']:.2f} s)")
+    print_pairs(lines, indent=0)
+    say()
+    verdicts = {
+        name: ("ok" if check["ok"] else f"FAILED: {check['message']}")
+        + f" ({check['seconds']:.2f} s)"
+        for name, check in report["self_test"].items()
+    }
+    print_pairs(verdicts, indent=0)

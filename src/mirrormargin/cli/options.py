@@ -1,54 +1,52 @@
-"""Options that several commands have, each with one spelling, one meaning and one check.
-
-PROBLEM  --p  --seed  --threads  --out  --overwrite  --json  --quiet
-"""
+"""Options that several commands have, each with one spelling, one meaning and one check."""
 
 from __future__ import annotations
 
-import argparse
 import math
+import tempfile
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Group, Parameter, Token
+
+from mirrormargin.errors import RunError
 
 __all__ = [
-    "Once",
-    "add_exponents",
-    "add_output",
-    "add_problem",
-    "add_report",
-    "add_seed",
-    "add_threads",
-    "describe",
-    "read_count",
-    "read_exponent",
-    "read_number",
-    "read_positive",
-    "read_seeds",
+    "OUTPUT",
+    "Count",
+    "DataFolder",
+    "Download",
+    "Exponent",
+    "Exponents",
+    "FileOut",
+    "FolderOut",
+    "Json",
+    "Number",
+    "Numbers",
+    "Overwrite",
+    "Positive",
+    "Quiet",
+    "Seeds",
+    "Threads",
+    "Wholes",
+    "check_writable",
+    "number",
+    "show_examples",
+    "suggest",
+    "whole",
 ]
 
 MOST_SEEDS = 100_000  # in one range: more is a slip of the finger
-
-EXIT_CODES = "exit code: 0 done, {failed}2 wrong input, 130 interrupted"
-
-
-class Once(argparse.Action):
-    """Collects what was given, lists flattened, and refuses repetitions."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        flat = [x for value in values for x in (value if isinstance(value, range) else (value,))]
-        twice = [value for place, value in enumerate(flat) if value in set(flat[:place])]
-        if twice:
-            raise argparse.ArgumentError(
-                self, f"{twice[0]} is given with repetitions: give each value once"
-            )
-        setattr(namespace, self.dest, flat)
+EXIT_CODES = "exit code: 0 done, {failed}2 wrong input, 130 interrupted, 143 terminated"
+OUTPUT = Group("Output", sort_key=90)
 
 
-def describe(
+def show_examples(
     examples: Sequence[tuple[str, str]], failed: str = "", more: str = ""
 ) -> dict[str, Any]:
-    """What a command's parser gets besides its own text: examples, more text, exit codes.
+    """What stands below a command's options: examples, more text, exit codes.
 
     Args:
         examples: Pairs of a command line and what it does.
@@ -60,116 +58,157 @@ def describe(
         lines += [f"  mirrormargin {command}", f"      {meaning}"]
     codes = EXIT_CODES.format(failed=f"1 {failed}, " if failed else "")
     parts = ["\n".join(lines), more.rstrip("\n"), codes]
-    return {
-        "epilog": "\n\n".join(part for part in parts if part),
-        "formatter_class": argparse.RawDescriptionHelpFormatter,
-        "allow_abbrev": False,
-    }
+    return {"help_epilogue": "\n\n".join(part for part in parts if part)}
 
 
-def add_problem(parser: argparse.ArgumentParser, is_optional: bool = False) -> None:
-    parser.add_argument(
-        "problem",
-        metavar="PROBLEM",
-        nargs="?" if is_optional else None,
-        help="lab/GENERATOR, or a file .npz or .json, see below",
-    )
+def whole(least: int = 0) -> Callable[[Any, Sequence[Token]], int]:
+    """A converter for one whole number that is not smaller than ``least``."""
+
+    def read(type_: Any, tokens: Sequence[Token]) -> int:
+        return _read_whole(tokens[0].value, least)
+
+    return read
 
 
-def add_exponents(group: Any, default: Sequence[float] | None = (2.0,), also: str = "2") -> None:
-    group.add_argument(
-        "--p",
-        type=read_exponent,
-        nargs="+",
-        action=Once,
-        default=None if default is None else list(default),
-        metavar="P",
-        help=f"exponents of the geometry, above 1 (default: {also})",
-    )
+def number(type_: Any, tokens: Sequence[Token]) -> float:
+    """A converter for one number, not nan; its range is the library's to check."""
+    return _read_number(tokens[0].value)
 
 
-def add_seed(group: Any) -> None:
-    group.add_argument(
-        "--seed",
-        type=read_seeds,
-        nargs="+",
-        action=Once,
-        metavar="SEED",
-        help="problems of lab/GENERATOR, as 1 2 3 or 1-100 (default: 1; of planar_multi 0)",
-    )
+def _read_exponent(type_: Any, tokens: Sequence[Token]) -> float:
+    text = tokens[0].value
+    try:
+        p = float(text)
+    except ValueError:
+        raise ValueError(f"p is {text!r}: give a number above 1") from None
+    if not 1 < p < math.inf:
+        raise ValueError(f"p is {p}, but must be above 1 and finite: near 1 is sparse, 2 is l2")
+    return p
 
 
-def add_threads(group: Any) -> None:
-    group.add_argument(
-        "--threads", type=read_positive, metavar="N", help="cores to use (default: all)"
-    )
+def _read_exponents(type_: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
+    return _refuse_repetitions([_read_exponent(type_, [token]) for token in tokens])
 
 
-def add_output(
-    group: Any, help: str, metavar: str = "FOLDER", overwrite: str = "a run of the same kind"
-) -> None:
-    group.add_argument("--out", type=Path, metavar=metavar, help=help)
-    group.add_argument(
-        "--overwrite", action="store_true", help=f"replace {overwrite} that is there already"
-    )
+def _read_seeds(type_: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
+    return _refuse_repetitions([seed for token in tokens for seed in _read_range(token.value)])
 
 
-def add_report(group: Any) -> None:
-    group.add_argument("--json", action="store_true", help="print one JSON object instead")
-    group.add_argument("--quiet", action="store_true", help="no progress and no explanations")
-
-
-def read_exponent(text: str) -> float:
-    number = _read(float, text, "p", "a number above 1")
-    if not 1 < number < math.inf:
-        raise argparse.ArgumentTypeError(
-            f"p is {number}, but must be above 1 and finite: near 1 is sparse, 2 is l2"
-        )
-    return number
-
-
-def read_seeds(text: str) -> range:
+def _read_range(text: str) -> range:
     """One seed, or all from the first to the last of ``first-last``."""
     first, dash, last = text.partition("-")
     if not first.isdecimal() or (dash and not last.isdecimal()):
-        raise argparse.ArgumentTypeError(
+        raise ValueError(
             f"seed is {text!r}: give integers >= 0, as 1 2 3, or a range such as 1-100"
         )
     start, stop = int(first), int(last or first)
     if stop < start:
-        raise argparse.ArgumentTypeError(f"the range {text!r} is empty: give {stop}-{start}")
+        raise ValueError(f"the range {text!r} is empty: give {stop}-{start}")
     if stop - start >= MOST_SEEDS:
-        raise argparse.ArgumentTypeError(
+        raise ValueError(
             f"the range {text!r} has more than {MOST_SEEDS:,} seeds: give a shorter one"
         )
     return range(start, stop + 1)
 
 
-def read_count(text: str) -> int:
-    return _read_at_least(0, text)
+def _refuse_repetitions(values: list[Any]) -> tuple[Any, ...]:
+    seen = set()
+    for value in values:
+        if value in seen:
+            raise ValueError(f"{value} is given with repetitions: give each value once")
+        seen.add(value)
+    return tuple(values)
 
 
-def read_positive(text: str) -> int:
-    return _read_at_least(1, text)
+def _read_numbers(type_: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
+    return tuple(_read_number(token.value) for token in tokens)
 
 
-def read_number(text: str) -> float:
-    """A number, not nan; its range is the library's to check."""
-    number = _read(float, text, "the value", "a number")
-    if math.isnan(number):
-        raise argparse.ArgumentTypeError(f"the value is {text!r}: give a number")
-    return number
+def _read_wholes(type_: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
+    return tuple(_read_whole(token.value, 0) for token in tokens)
 
 
-def _read_at_least(least: int, text: str) -> int:
-    number = _read(int, text, "the value", f"an integer >= {least}")
-    if number < least:
-        raise argparse.ArgumentTypeError(f"the value is {number}: give an integer >= {least}")
-    return number
-
-
-def _read(read: Callable[[str], Any], text: str, name: str, allowed: str) -> Any:
+def _read_number(text: str) -> float:
     try:
-        return read(text)
+        found = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{name} is {text!r}: give {allowed}") from None
+        found = math.nan
+    if math.isnan(found):
+        raise ValueError(f"the value is {text!r}: give a number")
+    return found
+
+
+def _read_whole(text: str, least: int) -> int:
+    try:
+        found = int(text)
+    except ValueError:
+        raise ValueError(f"the value is {text!r}: give an integer >= {least}") from None
+    if found < least:
+        raise ValueError(f"the value is {found}: give an integer >= {least}")
+    return found
+
+
+def _several(converter: Callable[..., Any], **options: Any) -> Parameter:
+    return Parameter(converter=converter, consume_multiple=1, **options)
+
+
+# What an option takes.
+Number = Annotated[float, Parameter(converter=number, metavar="X")]
+Numbers = Annotated[tuple[float, ...], _several(_read_numbers, metavar="X...")]
+Count = Annotated[int, Parameter(converter=whole(), metavar="N")]
+Positive = Annotated[int, Parameter(converter=whole(1), metavar="N")]
+Wholes = Annotated[tuple[int, ...], _several(_read_wholes, metavar="N...")]
+
+# The options themselves.
+Exponent = Annotated[
+    float,
+    Parameter(converter=_read_exponent, metavar="P", help="Exponent of the geometry, above 1."),
+]
+Exponents = Annotated[
+    tuple[float, ...],
+    _several(_read_exponents, metavar="P...", help="Exponents of the geometry, above 1."),
+]
+Seeds = Annotated[
+    tuple[int, ...],
+    _several(_read_seeds, metavar="SEED...", help="Seeds of the problems, such as 1 2 3 or 1-100."),
+]
+Threads = Annotated[
+    int, Parameter(converter=whole(1), metavar="N", help="Cores to use.", show_default="all")
+]
+DataFolder = Annotated[
+    Path,
+    Parameter(metavar="FOLDER", help="Where the data is.", show_default="$MIRRORMARGIN_DATA"),
+]
+Download = Annotated[bool, Parameter(help="Download data that is absent.")]
+FolderOut = Annotated[
+    Path, Parameter(metavar="FOLDER", group=OUTPUT, help="Keep the results in this folder.")
+]
+FileOut = Annotated[Path, Parameter(metavar="FILE", group=OUTPUT)]
+Overwrite = Annotated[
+    bool, Parameter(group=OUTPUT, help="Replace what --out names, if it is of the same kind.")
+]
+Json = Annotated[bool, Parameter(group=OUTPUT, help="Print one JSON object instead of text.")]
+Quiet = Annotated[bool, Parameter(group=OUTPUT, help="Print no progress and no explanations.")]
+
+
+def suggest(name: str, known: Sequence[str]) -> str:
+    """``did you mean ...?`` with the nearest of the known names, or all of them."""
+    near = get_close_matches(name, known, n=3)
+    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+
+
+def check_writable(path: Path) -> None:
+    """Try to write beside the file, or where its folder would have to be made.
+
+    Raises:
+        RunError: If that is not possible.
+    """
+    if path.is_dir():
+        raise RunError(f"{path} cannot be written: it is a folder")
+    folder = path.parent
+    try:
+        folder = next(parent for parent in path.absolute().parents if parent.exists())
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror} ({folder})") from error

@@ -1,15 +1,17 @@
-"""``mirrormargin predict``: what a trained model says of new texts or images."""
+"""``mirrormargin predict``: what a trained model says about new texts or images."""
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from mirrormargin.cli.options import add_report, describe
-from mirrormargin.cli.trained import add_training, find_weights, read_training
+from cyclopts import App, Parameter, Token
+
+from mirrormargin.cli.evaluate import Trained, Weights, check_weights, describe_weights
+from mirrormargin.cli.options import Json, Quiet, show_examples, suggest
+from mirrormargin.cli.terminal import print_json, print_table, say
 from mirrormargin.errors import DataError, TrainingError
 
 if TYPE_CHECKING:
@@ -17,102 +19,118 @@ if TYPE_CHECKING:
 
     from mirrormargin.data import InputForm
 
-__all__ = ["add_parser", "run"]
+__all__ = ["app", "predict"]
 
 WIDEST = 60  # letters of a text that a line shows
 MOST = 5  # tokens that a line shows
+OPTIONS = ("--lines", "--weights", "--attention", "--json", "--quiet", "--help")
 SPECIAL = ("[CLS]", "[SEP]")
-MORE = """\
+INPUTS = """\
 inputs:
-  a text        in quotes; of a model that compares two texts, both with a tab between. What is
-                longer than the texts of training is cut as they were.
+  a text        in quotes; for a model that compares two texts, both with a tab
+                between. What is longer than the texts of training is cut as
+                they were.
   an image      the path of a file of the size that the model was trained on
+  -             standard input, one input a line
 """
 
-
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "predict",
-        help="ask a model trained on real data about new texts or images",
-        description="Print the class that a trained model gives to each input, how sure it is, and"
-        " what it attends to.",
-        **describe(
-            [
-                ("predict runs/imdb 'A dull film.' 'What a lovely cast!'", "two texts"),
-                ("predict runs/imdb --lines reviews.txt --json", "a text a line"),
-                ("predict runs/imdb 'Not bad.' --attention", "and where the last block looks"),
-                ("predict runs/digits seven.png", "an image"),
-                (
-                    "predict runs/imdb 'A dull film.' --weights runs/imdb/pruned-0.95.safetensors",
-                    "by a pruned model",
-                ),
-            ],
-            more=MORE,
-        ),
-    )
-    add_training(parser)
-    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="texts or images, see below")
-    parser.add_argument(
-        "--lines",
-        action="store_true",
-        help="each INPUT is a file of inputs, one a line, empty lines left out; - for stdin",
-    )
-    parser.add_argument(
-        "--weights",
-        default="selected",
-        metavar="NAME",
-        help="selected, the best on validation data; final; or a file that mirrormargin prune wrote"
-        " (default: selected)",
-    )
-    parser.add_argument(
-        "--attention",
-        action="store_true",
-        help=f"show the {MOST} tokens of a text that [CLS] attends to most: last block, mean of"
-        " its heads",
-    )
-    add_report(parser)
-    parser.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Load the model and how it reads inputs; print a row for each input."""
-    read_training(arguments.folder)
-    inputs: list[str] = arguments.inputs
-    if arguments.lines:
-        inputs = [line for name in inputs for line in _read_lines(name)]
-    if not inputs:
-        raise DataError(f"{', '.join(arguments.inputs)}: there is nothing in it to predict")
-    weights: str = arguments.weights
-    is_own = weights in ("selected", "final")
-    find_weights(arguments.folder, weights if is_own else "final")
-    if not is_own and not os.path.isfile(weights):
-        raise TrainingError(
-            f"--weights is {weights!r}: give selected, final, or a file of mirrormargin prune"
-        )
-    from mirrormargin.training.building import load_model
-    from mirrormargin.training.evaluation import compute_probabilities
-    from mirrormargin.training.folder import TrainingFolder
-
-    form = TrainingFolder(arguments.folder).read_inputs()
-    if arguments.attention and form.kind != "text":
-        raise TrainingError("--attention shows tokens of texts, and this model reads images")
-    rows = _encode(inputs, form)
-    model = load_model(arguments.folder, form, weights)
-    answers = []
-    for number, shares in enumerate(compute_probabilities(model, rows).tolist()):
-        best = max(range(len(shares)), key=shares.__getitem__)
-        answer = {
-            "input": inputs[number],
-            "class": form.classes[best],
-            "probability": round(shares[best], 6),
-            "probabilities": dict(
-                zip(form.classes, (round(share, 6) for share in shares), strict=True)
+app = App(
+    name="predict",
+    **show_examples(
+        (
+            ("predict runs/imdb 'A dull film.' 'What a lovely cast!'", "two texts"),
+            ("predict runs/imdb --lines reviews.txt --json", "a text a line"),
+            ("predict runs/imdb 'Not bad.' --attention", "and where the last block looks"),
+            ("predict runs/digits seven.png", "an image"),
+            (
+                "predict runs/imdb 'A dull film.' --weights runs/imdb/pruned-0.95.safetensors",
+                "by a pruned model",
             ),
+        ),
+        more=INPUTS,
+    ),
+)
+
+
+def _read_input(type_: Any, tokens: Sequence[Token]) -> str:
+    """A text may begin with a hyphen, and - is standard input; but a single word is an option."""
+    text = tokens[0].value
+    if text.startswith("-") and text != "-" and not any(map(str.isspace, text)):
+        raise ValueError(f"there is no option {text}: {suggest(text, OPTIONS)}")
+    return text
+
+
+@app.default
+def predict(
+    folder: Trained,
+    /,
+    *inputs: Annotated[
+        str,
+        Parameter(
+            name="INPUT",
+            required=True,
+            converter=_read_input,
+            allow_leading_hyphen=True,
+            help="Texts or images, see below.",
+        ),
+    ],
+    lines: Annotated[
+        bool,
+        Parameter(help="Each INPUT is a file of inputs, one a line; empty lines are left out."),
+    ] = False,
+    weights: Weights = "selected",
+    attention: Annotated[
+        bool,
+        Parameter(
+            help=f"Show the {MOST} tokens of a text that [CLS] attends to most: last block, mean"
+            " of its heads.",
+        ),
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Ask a trained model about new texts or images.
+
+    Prints the class of each input, how sure the model is, and what it attends to.
+    """
+    from mirrormargin import training
+
+    trained = training.TrainingFolder(folder)
+    trained.read_config()
+    asked: list[str] = []
+    for one in inputs:
+        asked += _read_lines(one) if lines or one == "-" else [one]
+    if not asked:
+        raise DataError(f"{', '.join(inputs)}: there is nothing in it to predict")
+    check_weights(trained, weights)
+    from mirrormargin.training.evaluation import compute_probabilities
+
+    form = trained.read_inputs()
+    if attention and form.kind != "text":
+        raise TrainingError("--attention shows tokens of texts, and this model reads images")
+    rows = _encode(asked, form)
+    model = training.load_model(folder, form, weights)
+    answers = []
+    for text, row, shares in zip(
+        asked, rows, compute_probabilities(model, rows).tolist(), strict=True
+    ):
+        best = max(range(len(shares)), key=shares.__getitem__)
+        rounded = [round(share, 6) for share in shares]
+        answer = {
+            "input": text,
+            "class": form.classes[best],
+            "probability": rounded[best],
+            "probabilities": dict(zip(form.classes, rounded, strict=True)),
         }
-        if arguments.attention:
-            answer["attention"] = _look(model, form, rows[number])
+        if attention:
+            answer["attention"] = _look(model, form, row)
         answers.append(answer)
-    _print(answers, arguments)
+    if json:
+        print_json({"folder": str(folder), "weights": weights, "predictions": answers})
+    else:
+        _print(answers, attention)
+        if not quiet:
+            say(f"\n{describe_weights(weights)}")
     return 0
 
 
@@ -150,24 +168,16 @@ def _look(model: nn.Module, form: InputForm, row: Tensor) -> list[list[Any]]:
     return [[token, round(weight, 6)] for token, weight in zip(tokens, weights, strict=True)]
 
 
-def _print(answers: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
-    from mirrormargin.cli.tables import print_json, print_table
-
-    if arguments.json:
-        print_json({"folder": str(arguments.folder), "predictions": answers})
-        return
-    names = ["class", "probability", *["attends to"] * arguments.attention, "input"]
+def _print(answers: list[dict[str, Any]], attention: bool) -> None:
     rows = []
     for answer in answers:
-        text = " ".join(answer["input"].split())
-        text = "".join(letter if letter.isprintable() else "?" for letter in text)
         cells = [answer["class"], f"{answer['probability']:.1%}"]
-        if arguments.attention:
+        if attention:
             words = [pair for pair in answer["attention"] if pair[0] not in SPECIAL]
             words = sorted(words, key=lambda pair: -pair[1])[:MOST]
             cells.append(" ".join(f"{word} {weight:.2f}" for word, weight in words))
-        rows.append([*cells, _shorten(text)])
-    print_table(names, rows)
+        rows.append([*cells, _shorten(" ".join(answer["input"].split()))])
+    print_table(["class", "probability", *["attends to"] * attention, "input"], rows)
 
 
 def _shorten(text: str) -> str:

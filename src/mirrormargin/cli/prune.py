@@ -2,160 +2,168 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from mirrormargin.cli.options import add_output, add_report, describe, read_number
-from mirrormargin.cli.trained import add_training, read_training
-from mirrormargin.errors import RunError, TrainingError
-from mirrormargin.training.folder import PRUNED, TrainingFolder
+from cyclopts import App, Parameter
+
+from mirrormargin.cli.evaluate import Trained, load_unchanged_data
+from mirrormargin.cli.options import (
+    DataFolder,
+    Download,
+    FileOut,
+    Json,
+    Number,
+    Overwrite,
+    Quiet,
+    check_writable,
+    show_examples,
+)
+from mirrormargin.cli.terminal import print_json, print_table, say
+from mirrormargin.errors import ModelError, RunError, TrainingError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from mirrormargin.data import DataSet
-    from mirrormargin.training.config import TrainingConfig
+    from mirrormargin.training import TrainingConfig, TrainingFolder
 
-__all__ = ["add_parser", "run"]
+__all__ = ["app", "prune"]
 
-MORE = """\
+FORMATS = """\
 formats:
   safetensors   each tensor as it is, zeros included; other tools read it
-  sparse        matrices as compressed sparse rows, in a safetensors file whose metadata says how;
-                mirrormargin.training.tensor_files.load_pruned gives them back dense
+  sparse        matrices as compressed sparse rows, in a safetensors file whose
+                metadata says how; mirrormargin.training.load_pruned
+                gives them back dense
 """
 
-
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "prune",
-        help="remove the smallest weights of a model trained on real data",
-        description="Write a trained model with its smallest weights set to zero. Nothing is"
-        " trained afterwards.",
-        **describe(
-            [
-                ("prune runs/imdb --share 0.95 --format sparse", "5% of the block matrices stay"),
-                ("prune runs/imdb --share 0.9 --evaluate", "and what that costs"),
-                ("prune runs/imdb --share 0.5 --matrices 'query|key'", "only some matrices"),
-            ],
-            more=MORE,
+app = App(
+    name="prune",
+    **show_examples(
+        (
+            ("prune runs/imdb --share 0.95 --format sparse", "5% of the block matrices stay"),
+            ("prune runs/imdb --share 0.9 --evaluate", "and what that costs"),
+            ("prune runs/imdb --share 0.5 --matrices 'query|key'", "only some matrices"),
         ),
-    )
-    add_training(parser)
-    parser.add_argument(
-        "--share",
-        type=read_number,
-        required=True,
-        metavar="SHARE",
-        help="of the entries to remove, between 0 and 1",
-    )
-    parser.add_argument(
-        "--matrices",
-        default="blocks",
-        metavar="NAME",
-        help="blocks, attention (keys, queries and values), or a regular expression for names such"
-        " as blocks.0.query.weight (default: blocks)",
-    )
-    parser.add_argument(
-        "--ranking",
-        choices=("global", "matrix"),
-        default="global",
-        help="remove the smallest entries of all matrices, or the same share of each (default:"
-        " global)",
-    )
-    parser.add_argument(
-        "--weights",
-        choices=("final", "selected"),
-        default="final",
-        help="those of the last epoch, or of the best on validation data (default: final)",
-    )
-    parser.add_argument("--format", choices=tuple(PRUNED), default="safetensors", help="see below")
-    parser.add_argument(
-        "--evaluate", action="store_true", help="measure the accuracy on validation data"
-    )
-    parser.add_argument(
-        "--data-dir", type=Path, metavar="FOLDER", help="where data is (default: MIRRORMARGIN_DATA)"
-    )
-    parser.add_argument(
-        "--download", action="store_true", help="fetch the data that it was trained on, if absent"
-    )
-    add_output(
-        parser, "(default: in FOLDER, named by the share)", metavar="FILE", overwrite="a file"
-    )
-    add_report(parser)
-    parser.set_defaults(run=run)
+        more=FORMATS,
+    ),
+)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Prune, write, read back if it is to be evaluated, and say what it came to."""
-    if not 0 < arguments.share < 1:
-        raise TrainingError(
-            f"--share is {arguments.share:g}: give a number between 0 and 1, such as 0.95"
-        )
-    config = read_training(arguments.folder)
-    out = _find_place(arguments)
-    from mirrormargin.training.pruning import prune
+@app.default
+def prune(
+    folder: Trained,
+    /,
+    *,
+    share: Annotated[
+        Number, Parameter(metavar="SHARE", help="Of the entries to remove, between 0 and 1.")
+    ],
+    matrices: Annotated[
+        str,
+        Parameter(
+            metavar="NAME",
+            help="blocks, attention (keys, queries and values), or a regular expression for names"
+            " such as blocks.0.query.weight.",
+        ),
+    ] = "blocks",
+    ranking: Annotated[
+        Literal["global", "matrix"],
+        Parameter(
+            metavar="NAME",
+            help="Remove the smallest entries of all matrices, or the same share of each.",
+        ),
+    ] = "global",
+    weights: Annotated[
+        Literal["selected", "final"],
+        Parameter(
+            metavar="NAME", help="Those of the best epoch on validation data, or of the last."
+        ),
+    ] = "selected",
+    format: Annotated[
+        Literal["safetensors", "sparse"], Parameter(metavar="NAME", help="See below.")
+    ] = "safetensors",
+    evaluate: Annotated[
+        bool, Parameter(help="Measure the accuracy on validation data, before and after.")
+    ] = False,
+    data_dir: DataFolder | None = None,
+    download: Download = False,
+    out: Annotated[
+        FileOut | None,
+        Parameter(help="Where to write it.", show_default="in FOLDER, named by the share"),
+    ] = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Set the smallest weights of a trained model to zero.
+
+    The result is written to a file. Nothing is trained again.
+    """
+    if not 0 < share < 1:
+        raise TrainingError(f"--share is {share:g}: give a number between 0 and 1, such as 0.95")
+    from mirrormargin.training import TrainingFolder
+
+    trained = TrainingFolder(folder)
+    trained.read_config()
+    file = _check_place(trained, out or trained.name_pruned(share, format))
+    from mirrormargin.training import pruning
     from mirrormargin.training.sparsity import select_matrices
     from mirrormargin.training.tensor_files import measure_file_sizes, save_pruned
 
-    state, _ = TrainingFolder(arguments.folder).read_weights(arguments.weights)
-    chosen = select_matrices(state, arguments.matrices)
+    state, config = trained.read_weights(weights)
+    chosen = select_matrices(state, matrices)
     report: dict[str, Any] = {
-        "folder": str(arguments.folder),
-        "weights": arguments.weights,
-        "file": str(out),
-        "share": arguments.share,
+        "folder": str(folder),
+        "weights": weights,
+        "file": str(file),
+        "share": share,
         "matrices": list(chosen),
         "entries": sum(weight.numel() for weight in chosen.values()),
         "zeros_before": sum(int((weight == 0).sum()) for weight in chosen.values()),
         "bytes_before": measure_file_sizes(state)._asdict(),
     }
-    original = (
-        {name: tensor.clone() for name, tensor in state.items()} if arguments.evaluate else {}
-    )
-    report["zeros"] = prune(state, arguments.share, arguments.matrices, arguments.ranking)
+    original = {name: tensor.clone() for name, tensor in state.items()} if evaluate else {}
+    report["zeros"] = pruning.prune(state, share, matrices, ranking)
+    if not overwrite:
+        _refuse_loss(state, file)
     report["bytes"] = measure_file_sizes(state)._asdict()
-    data = None
-    if arguments.evaluate:
-        data = _load_data(arguments, config)
-    report["bytes_written"] = save_pruned(state, out, arguments.format)
+    data = load_unchanged_data(trained, data_dir, download) if evaluate else None
+    report["bytes_written"] = save_pruned(state, file, format)
     if data is not None:
-        report["accuracy"] = _evaluate(config, data, original, out)
-    _print(report, arguments)
+        report["accuracy"] = _evaluate(config, data, original, file)
+    print_json(report) if json else _print(report, quiet)
     return 0
 
 
-def _load_data(arguments: argparse.Namespace, config: TrainingConfig) -> DataSet:
-    """What the model was trained on.
-
-    Raises:
-        TrainingError: If its files are not the same any more.
-    """
-    from mirrormargin.training.building import load_training_data
-
-    data = load_training_data(config, data_dir=arguments.data_dir, download=arguments.download)
-    if not TrainingFolder(arguments.folder).knows(data):
-        raise TrainingError(
-            f"the files of {data.name} have changed since this training: its model may have learnt"
-            " what is now held out, and read words by other numbers; bring them back"
-        )
-    return data
-
-
-def _find_place(arguments: argparse.Namespace) -> Path:
-    from mirrormargin.cli.destination import check_writable
-
-    folder = TrainingFolder(arguments.folder)
-    out: Path = arguments.out or folder.name_pruned(arguments.share, arguments.format)
+def _check_place(folder: TrainingFolder, out: Path) -> Path:
+    """Where to write, if that is possible."""
     if folder.owns(out):
         raise RunError(f"{out} belongs to the training itself: choose another name with --out")
     check_writable(out)
     if not out.parent.is_dir():
         raise RunError(f"{out} cannot be written: there is no folder {out.parent}, make it first")
-    if out.exists() and not arguments.overwrite:
-        raise RunError(f"{out} exists already: add --overwrite to replace it, or choose another")
     return out
+
+
+def _refuse_loss(state: dict[str, Tensor], out: Path) -> None:
+    """A file of the same weights may be written again, any other one not."""
+    from mirrormargin.training import load_pruned
+
+    if not out.exists():
+        return
+    try:
+        found = load_pruned(out)
+    except ModelError:
+        found = {}
+    is_same = found.keys() == state.keys() and all(
+        found[name].equal(tensor) for name, tensor in state.items()
+    )
+    if not is_same:
+        raise RunError(
+            f"{out} exists already and holds something else: add --overwrite to replace it, or"
+            " choose another name with --out"
+        )
 
 
 def _evaluate(
@@ -174,24 +182,18 @@ def _evaluate(
     return accuracy
 
 
-def _print(report: dict[str, Any], arguments: argparse.Namespace) -> None:
-    from mirrormargin.cli.tables import print_json, print_table
-
-    if arguments.json:
-        print_json(report)
-        return
+def _print(report: dict[str, Any], quiet: bool) -> None:
     entries, zeros, before = report["entries"], report["zeros"], report["zeros_before"]
-    print(
+    say(
         f"{zeros:,} of {entries:,} entries of {len(report['matrices'])} matrices are zero"
         f" ({zeros / entries:.2%}); {zeros - before:,} of them were not before"
     )
     accuracy = report.get("accuracy", {})
     rows = []
     for name, sizes in (("before", report["bytes_before"]), ("after", report["bytes"])):
-        cells = [f"{sizes['dense']:,}", f"{sizes['sparse']:,}"]
-        cells += [f"{accuracy[name]:.2f}%"] if accuracy else []
-        rows.append([*cells, name])
-    names = ["dense bytes", "sparse bytes", *["validation"] * bool(accuracy)]
-    print_table([*names, "pruning"], rows)
-    if not arguments.quiet:
-        print(f"wrote {report['file']}, {report['bytes_written']:,} bytes")
+        cells = [name, f"{sizes['dense']:,}", f"{sizes['sparse']:,}"]
+        rows.append([*cells, *([f"{accuracy[name]:.2f}%"] if accuracy else [])])
+    header = [f"{report['weights']} weights", "dense bytes", "sparse bytes"]
+    print_table([*header, *["validation"] * bool(accuracy)], rows, text_column=0)
+    if not quiet:
+        say(f"wrote {report['file']}, {report['bytes_written']:,} bytes")

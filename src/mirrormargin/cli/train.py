@@ -1,271 +1,353 @@
-r"""``mirrormargin train``: the lab's attention layer, for every problem, exponent and start.
+"""``mirrormargin train``: a model on real data, by a configuration such as ``imdb/small``.
 
-    u <- u - step grad L(W),    W = sign(u) |u|^(1/(p-1))
-
-With --out the record is saved now and then, when it is interrupted, and in the end; --resume goes
-on from it to the same bits. Configurations of real data go to mirrormargin.cli.real_training.
+Every option is a short name of a setting (``--lr 0.001`` is ``--set optimizer.lr=0.001``), or says
+how to train without any effect on the result.
 """
 
 from __future__ import annotations
 
-import argparse
 import shlex
-import sys
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from mirrormargin.cli.destination import Destination
-from mirrormargin.cli.lab_options import add_start, add_training
+from cyclopts import App, Group, Parameter
+
+from mirrormargin.cli.lab.problems import GENERATORS
 from mirrormargin.cli.options import (
-    add_output,
-    add_report,
-    describe,
-    read_count,
+    OUTPUT,
+    Count,
+    DataFolder,
+    Download,
+    Exponent,
+    FolderOut,
+    Json,
+    Number,
+    Positive,
+    Quiet,
+    Threads,
+    show_examples,
 )
-from mirrormargin.cli.problems import KEYS, load_problems
-from mirrormargin.cli.real_options import (
-    CONFIGURATION_LIST,
-    add_real_options,
-    check_kind,
-    is_real,
-)
-from mirrormargin.cli.training_run import train_safely
-from mirrormargin.cli.training_table import print_training, summarize
-from mirrormargin.errors import ProblemError, TrainingError, TrainingInterrupted
+from mirrormargin.cli.summary import print_settings, print_summary
+from mirrormargin.cli.terminal import print_json, say
+from mirrormargin.errors import TrainingError
+from mirrormargin.training.config import OPTIMIZERS
+from mirrormargin.training.configurations import CONFIGURATIONS, find_configuration
+from mirrormargin.training.settings import override, parse_override
 
 if TYPE_CHECKING:
-    from mirrormargin.dynamics import AttentionRecord
+    from mirrormargin.training.config import TrainingConfig
 
-__all__ = ["add_parser", "run"]
+__all__ = ["app", "train"]
 
-INTERRUPTED = 128 + 2
-
-# What holds unless it is given. None of these goes with --resume, where the folder has the say.
-DEFAULTS: dict[str, Any] = {
-    "p": [2.0],
-    "seed": None,
-    "step_rule": "normalized",
-    "lr": [0.1],
-    "init_std": 0.0,
-    "init_seeds": None,
-    "eps": None,
-    "max_lr": None,
-    "joint": False,
-    "decay": None,
-    "head_decay": None,
-    "parameterization": "W",
-    "rank": None,
-    "keep_path": False,
-}
-STEPS = [2000]
-EXAMPLES = (
-    ("train lab/unit_sphere --p 1.75 2 3 --seed 1-100 --init-std 1", "300 runs at once"),
-    ("train lab/joint_toy --joint --p 2 3 --json", "W and the head together, as JSON"),
-    ("train problem.npz --steps 1000000 --out runs/long", "kept, also if it is interrupted"),
-    ("train --resume runs/long", "goes on with that; --steps N goes further"),
-    ("train imdb/small --p 1.1 --seed 1", "a transformer on real data; called again, it goes on"),
-    ("train imdb/small --data reviews.csv --set epochs=2", "the same on your own texts"),
+MIRROR = ("MirrorDescent", "MirrorAdam", "Polyak")  # those that have a p
+ADAPTIVE = ("MirrorAdam", "Adam", "AdamW")  # those that have the same learning rates
+OPTIMIZER, LENGTH, DATA, COMPUTING = (
+    Group(title, sort_key=place)
+    for place, title in enumerate(("Optimizer", "Training", "Data", "Computing"), start=10)
+)
+FOLDER_TEXT = (
+    "A configuration says all that is not given. The folder of a training,"
+    " runs/CONFIGURATION-DIGEST without --out, keeps checkpoints: the same command resumes a"
+    " training that was stopped or killed, to the same bits, and prints the results of one that"
+    " has ended."
 )
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "train",
-        help="train attention problems of the lab, one in a file, or a model on real data",
-        description="Train one attention layer by mirror descent, every problem, exponent and start"
-        " at once;\nor a transformer on real data, by one of the configurations below.",
-        **describe(EXAMPLES, more=f"{KEYS}\n{CONFIGURATION_LIST}"),
-    )
-    parser.add_argument(
-        "problem",
-        metavar="PROBLEM",
-        nargs="?",
-        help="lab/GENERATOR, a file .npz or .json, or a configuration, see below",
-    )
-    both = "defaults are the lab's; real data takes --p, --lr, --seed and --threads of these"
-    add_training(parser.add_argument_group("training", both))
-    add_start(parser.add_argument_group("start and variants, lab only"))
-    group = parser.add_argument_group("record, lab only")
-    group.add_argument(
-        "--record",
-        type=read_count,
-        nargs="+",
-        metavar="N",
-        help="how many log-spaced steps to record, or which ones (default: 50)",
-    )
-    group.add_argument("--keep-path", action="store_true", help="keep W at each recorded step")
-    group = parser.add_argument_group(
-        "output", "real data goes on, or says what is there, without --overwrite and --resume"
-    )
-    add_output(group, "keep the record in this folder")
-    group.add_argument(
-        "--resume",
-        type=Path,
-        metavar="FOLDER",
-        help="go on with what --out kept there, instead of PROBLEM and its options",
-    )
-    add_report(group)
-    add_real_options(parser)
-    parser.set_defaults(run=run, **dict.fromkeys(DEFAULTS), steps=None)
+def _list_configurations() -> str:
+    lines = ["configurations:"]
+    for data in dict.fromkeys(name.partition("/")[0] for name in CONFIGURATIONS):
+        names = [name for name in CONFIGURATIONS if name.startswith(f"{data}/")]
+        lines.append(f"  {', '.join(names)}")
+    return "\n".join([*lines, "", FOLDER_TEXT])
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Train or go on, then print the table or the JSON object."""
-    if arguments.resume is not None:
-        _refuse_real(arguments.resume)
-    check_kind(arguments, real=is_real(arguments.problem))
-    if is_real(arguments.problem):
-        from mirrormargin.cli.real_training import train_real
+app = App(
+    name="train",
+    **show_examples(
+        (
+            ("train digits/tiny", "a small vision transformer, in seconds, nothing to download"),
+            ("train imdb/small --p 1.1 --seed 1", "a text transformer; called again, it continues"),
+            ("train imdb/small --data reviews.csv --set epochs=2", "the same on your own texts"),
+            ("train imdb/small --optimizer AdamW --show", "the settings, without training"),
+        ),
+        more=_list_configurations(),
+    ),
+)
 
-        return train_real(arguments)
-    seeds: list[int | None] = []
-    try:
-        if arguments.resume is not None:
-            record, folder = _resume(arguments), arguments.resume
-        else:
-            record, seeds = _train(arguments)
-            folder = arguments.out
-    except TrainingInterrupted as interrupt:
-        return _report_interrupt(interrupt.record, arguments)
-    summary = summarize(record, seeds)
-    print_training(record, summary, arguments, folder)
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Short names of settings; None for what the configuration says."""
+
+    optimizer: Annotated[
+        str | None,
+        Parameter(
+            group=OPTIMIZER,
+            metavar="NAME",
+            choices=OPTIMIZERS,
+            help="Instead of the configuration's.",
+        ),
+    ] = None
+    lr: Annotated[Number | None, Parameter(group=OPTIMIZER, help="Learning rate.")] = None
+    p: Annotated[Exponent | None, Parameter(group=OPTIMIZER)] = None
+    momentum: Annotated[
+        Number | None, Parameter(group=OPTIMIZER, help="Of MirrorDescent, SGD and SNGD.")
+    ] = None
+    weight_decay: Annotated[
+        Number | None, Parameter(group=OPTIMIZER, help="Decoupled for AdamW and MirrorAdam.")
+    ] = None
+    schedule: Annotated[
+        Literal["constant", "cosine"] | None,
+        Parameter(group=OPTIMIZER, metavar="NAME", help="Of the learning rate, after its warmup."),
+    ] = None
+    warmup: Annotated[
+        Number | None,
+        Parameter(group=OPTIMIZER, metavar="SHARE", help="Share of all steps to warm up in."),
+    ] = None
+    epochs: Annotated[Positive | None, Parameter(group=LENGTH, help="Passes through the data.")] = (
+        None
+    )
+    batch_size: Annotated[Positive | None, Parameter(group=LENGTH, help="Examples in a step.")] = (
+        None
+    )
+    stop_accuracy: Annotated[
+        Number | None,
+        Parameter(group=LENGTH, metavar="SHARE", help="End at this training accuracy."),
+    ] = None
+    paper_protocol: Annotated[
+        bool, Parameter(group=LENGTH, help="Evaluate on test data after every epoch.")
+    ] = False
+    seed_init: Annotated[
+        Count | None, Parameter(group=LENGTH, metavar="SEED", help="Of initial weights alone.")
+    ] = None
+    seed_order: Annotated[
+        Count | None, Parameter(group=LENGTH, metavar="SEED", help="Of the order of data alone.")
+    ] = None
+    seed_dropout: Annotated[
+        Count | None,
+        Parameter(group=LENGTH, metavar="SEED", help="Of dropout and augmentation alone."),
+    ] = None
+    data: Annotated[
+        Path | None,
+        Parameter(
+            group=DATA,
+            metavar="FILE",
+            help="Other data: the name of a data set, a file .jsonl, .csv or .tsv of texts, or a"
+            " folder with a folder of images for each class.",
+        ),
+    ] = None
+    text_column: Annotated[
+        str | None,
+        Parameter(group=DATA, metavar="NAME", help="In your file.", show_default="text"),
+    ] = None
+    label_column: Annotated[
+        str | None,
+        Parameter(group=DATA, metavar="NAME", help="In your file.", show_default="label"),
+    ] = None
+    length: Annotated[Positive | None, Parameter(group=DATA, help="Tokens kept of a text.")] = None
+    num_train: Annotated[Positive | None, Parameter(group=DATA, help="Examples to learn from.")] = (
+        None
+    )
+    compile: Annotated[
+        bool, Parameter(group=COMPUTING, help="Compile the model (torch.compile).")
+    ] = False
+    precision: Annotated[
+        Literal["float32", "mixed"] | None,
+        Parameter(group=COMPUTING, metavar="NAME", help="mixed is bfloat16, on a GPU."),
+    ] = None
+
+
+# Where each of them is in a configuration.
+NAMES = {
+    "optimizer": "optimizer.name",
+    "lr": "optimizer.lr",
+    "p": "optimizer.p",
+    "momentum": "optimizer.momentum",
+    "weight_decay": "optimizer.weight_decay",
+    "seed_init": "seeds.init",
+    "seed_order": "seeds.order",
+    "seed_dropout": "seeds.dropout",
+    "data": "data.name",
+    "text_column": "data.text_column",
+    "label_column": "data.label_column",
+    "length": "data.length",
+    "num_train": "data.num_train",
+}
+
+
+@app.default
+def train(
+    configuration: Annotated[
+        str,
+        Parameter(completer=lambda _: list(CONFIGURATIONS), help="DATA/SIZE, see below."),
+    ],
+    /,
+    *,
+    seed: Annotated[
+        Count | None,
+        Parameter(group=LENGTH, metavar="SEED", help="Of initial weights, order and dropout."),
+    ] = None,
+    set_: Annotated[
+        tuple[str, ...],
+        Parameter(
+            name="--set",
+            metavar="NAME=VALUE",
+            group=LENGTH,
+            help="Any setting, such as optimizer.scale=0.1, model.dropout=0 or"
+            """ sparsifier={"kind": "L1Penalty", "strength": 3e-5}; may be repeated. --show lists"""
+            " them all.",
+        ),
+    ] = (),
+    settings: Settings = Settings(),
+    data_dir: Annotated[DataFolder | None, Parameter(group=DATA)] = None,
+    download: Annotated[Download, Parameter(group=DATA)] = False,
+    no_test: Annotated[bool, Parameter(group=DATA, help="Leave the test data alone.")] = False,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], Parameter(group=COMPUTING, metavar="NAME")
+    ] = "auto",
+    threads: Annotated[Threads | None, Parameter(group=COMPUTING)] = None,
+    checkpoint_every: Annotated[
+        Number,
+        Parameter(group=COMPUTING, metavar="SECONDS", help="What a killed training loses at most."),
+    ] = 30.0,
+    out: Annotated[
+        FolderOut | None,
+        Parameter(help="Train in this folder, or continue there.", show_default="runs/NAME-DIGEST"),
+    ] = None,
+    tensorboard: Annotated[
+        bool, Parameter(group=OUTPUT, help="Write TensorBoard events too.")
+    ] = False,
+    show: Annotated[
+        bool, Parameter(group=OUTPUT, help="Print all settings and train nothing.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Train a transformer on real data, and show what it reached."""
+    config = _read_config(configuration, seed, set_, settings)
+    if config.paper_protocol and no_test:
+        raise TrainingError(
+            "--paper-protocol looks at test data after every epoch, --no-test never: leave out one"
+        )
+    if show:
+        print_json(config.as_dict()) if json else print_settings(config)
+        return 0
+    from mirrormargin.cli.watched_training import find_summary, train_watched
+    from mirrormargin.training.folder import TrainingFolder
+
+    folder = TrainingFolder.choose(config) if out is None else TrainingFolder(out)
+    summary = find_summary(folder, config, with_test=not no_test)
+    if summary is None:
+        summary = train_watched(
+            config,
+            folder,
+            device=device,
+            threads=threads,
+            data_dir=data_dir,
+            download=download,
+            checkpoint_every=checkpoint_every,
+            tensorboard=tensorboard,
+            with_test=not no_test,
+            is_default_folder=out is None,
+            is_quiet=quiet or json,
+        )
+    elif not (json or quiet):
+        say(f"{folder.path} holds this training already\n")
+    if json:
+        print_json({"folder": str(folder.path), **summary})
+        return 0
+    print_summary(summary)
+    if not quiet:
+        quoted = shlex.quote(str(folder.path))
+        say(f"\n{folder.path} has the weights. To remove most of them, or to use them:")
+        say(f"  mirrormargin prune {quoted} --share 0.95")
+        say(f"  mirrormargin predict {quoted} INPUT")
     return 0
 
 
-def _train(arguments: argparse.Namespace) -> tuple[AttentionRecord, list[int | None]]:
-    options = _read_options(arguments)
-    found = load_problems(arguments.problem, options.pop("seed"))
-    import mirrormargin as mm
-    from mirrormargin.dynamics.descent.record import KIND
+def _read_config(
+    name: str, seed: int | None, assignments: tuple[str, ...], settings: Settings
+) -> TrainingConfig:
+    """The configuration with all that is given.
 
-    if arguments.out is not None:
-        Destination(arguments.out, KIND, ["training"], arguments.overwrite)
-    problems = [problem for _, problem in found]
-    train = mm.train_joint if options.pop("joint") else mm.train_attention
-    p = options.pop("p")
-    record = train_safely(
-        lambda progress: train(problems, p, **options, progress=progress),
-        lambda record, progress: mm.resume_training(
-            record, threads=arguments.threads, progress=progress
-        ),
-        arguments.out,
-        arguments.quiet,
-    )
-    return record, [seed for seed, _ in found]
+    Raises:
+        TrainingError: If there is no such configuration or setting, one is given twice, or has no
+            such value.
+    """
+    config = _find_configuration(name)
+    changes = _read_settings(seed, settings)
+    given = [text.partition("=")[0] for text in assignments]
+    if settings.optimizer is not None and settings.optimizer != config.optimizer.name:
+        config = _change_optimizer(config, settings, "optimizer.lr" in given)
+    for text in assignments:
+        setting, value = parse_override(text)
+        if setting in changes:
+            raise TrainingError(f"{setting} is given twice: leave out one of the two")
+        changes[setting] = value
+    config = override(config, changes)
+    for option in ("text_column", "label_column"):
+        if NAMES[option] in changes and not Path(config.data.name).is_file():
+            raise TrainingError(
+                f"--{option.replace('_', '-')} is for a file of your own, but the data is"
+                f" {config.data.name}: leave it out, or give --data"
+            )
+    return config
 
 
-def _refuse_real(folder: Path) -> None:
-    """Trainings on real data go on by the command that began them: say which."""
-    from mirrormargin.training.folder import TrainingFolder
-
-    real = TrainingFolder(folder)
-    if real.status not in ("empty", "foreign"):
-        from mirrormargin.training.configurations import format_command
-
-        command = format_command(real.read_config())
+def _find_configuration(name: str) -> TrainingConfig:
+    if name in GENERATORS or name.endswith((".npz", ".json")):
         raise TrainingError(
-            f"{folder} holds a training on real data, which goes on without --resume: {command}"
-            f" --out {shlex.quote(str(folder))}"
+            f"{name} is a problem of the lab: train it with mirrormargin lab train {name}"
         )
+    return find_configuration(name)
 
 
-def _resume(arguments: argparse.Namespace) -> AttentionRecord:
-    wrong = [name for name in DEFAULTS if _is_given(getattr(arguments, name))]
-    wrong += [name for name in ("problem", "out", "overwrite") if getattr(arguments, name)]
-    if wrong:
-        names = ["PROBLEM" if n == "problem" else f"--{n.replace('_', '-')}" for n in wrong]
-        raise ProblemError(
-            f"{' and '.join(names)} and --resume are given, but the folder says what is trained:"
-            " leave it out"
+def _read_settings(seed: int | None, settings: Settings) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if seed is not None:
+        changes = dict.fromkeys(("seeds.init", "seeds.order", "seeds.dropout"), seed)
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        if value is not None and value is not False:
+            value = _find_path(value) if item.name == "data" else value
+            changes[NAMES.get(item.name, item.name)] = value
+    return changes
+
+
+def _find_path(data: Path) -> str:
+    """The whole path of your own data: results are of use wherever they are looked at from."""
+    from mirrormargin.data import DATA_SETS
+
+    path = data.expanduser()
+    return str(data if str(data) in DATA_SETS or not path.exists() else path.resolve())
+
+
+def _change_optimizer(
+    config: TrainingConfig, settings: Settings, is_rate_set: bool
+) -> TrainingConfig:
+    """Another optimizer with its own defaults: options of the configuration's mean nothing to it.
+
+    Raises:
+        TrainingError: If it needs a learning rate of its own.
+    """
+    name = settings.optimizer
+    is_alike = {name, config.optimizer.name} <= set(ADAPTIVE)
+    if not is_alike and settings.lr is None and not is_rate_set:
+        raise TrainingError(
+            f"--optimizer {name} needs a learning rate: add --lr, for that of {config.name},"
+            f" {config.optimizer.lr:g}, is for {config.optimizer.name}"
         )
-    import mirrormargin as mm
-
-    before = mm.AttentionRecord.load(arguments.resume)
-    more: dict[str, Any] = {}
-    if arguments.steps is not None:
-        more["num_steps"] = _flatten(arguments.steps)
-        if arguments.record is not None:
-            more["record_steps"] = _flatten(arguments.record)
-    elif arguments.record is not None:
-        raise ProblemError("--record goes with --resume only if --steps says how far: add it")
-
-    def go_on(record: AttentionRecord, progress: Any, **options: Any) -> AttentionRecord:
-        return mm.resume_training(record, **options, threads=arguments.threads, progress=progress)
-
-    return train_safely(
-        lambda progress: go_on(before, progress, **more), go_on, arguments.resume, arguments.quiet
+    return override(
+        config,
+        {
+            "optimizer.p": config.optimizer.p if name in MIRROR else 2.0,
+            "optimizer.momentum": 0.0,
+            "optimizer.weight_decay": 0.0,
+            "optimizer.scale": None,
+            "optimizer.step_rule": "constant",
+            "optimizer.max_lr": None,
+            "optimizer.groups": [],
+        },
     )
-
-
-def _read_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the library's call gets, but the problems."""
-    if arguments.problem is None:
-        raise ProblemError(
-            "there is no PROBLEM: give lab/GENERATOR, a file or a configuration, or --resume FOLDER"
-        )
-    given = {
-        name: getattr(arguments, name) if _is_given(getattr(arguments, name)) else default
-        for name, default in DEFAULTS.items()
-    }
-    _check_together(given)
-    import mirrormargin as mm
-
-    options: dict[str, Any] = {name: given[name] for name in ("p", "seed", "joint", "step_rule")}
-    options |= {
-        "lr": _flatten(given["lr"]),
-        "num_steps": _flatten(arguments.steps or STEPS),
-        "keep_path": given["keep_path"],
-        "threads": arguments.threads,
-    }
-    if arguments.record is not None:
-        options["record"] = _flatten(arguments.record)
-    for name in ("eps", "max_lr", "decay", "head_decay", "rank"):
-        if given[name] is not None:
-            options[name] = given[name]
-    if not given["joint"]:
-        options["parameterization"] = given["parameterization"]
-    if given["init_std"] != 0:
-        init = mm.NormalInit(given["init_std"], given["init_seeds"] or [0])
-        options |= {"init": init, "head_init": init} if given["joint"] else {"init": init}
-    return options
-
-
-def _check_together(given: dict[str, Any]) -> None:
-    """Options that would have no effect are a mistake."""
-    joint, rule, factored = given["joint"], given["step_rule"], given["parameterization"] == "KQ"
-    wrong = {
-        "--decay needs --joint": given["decay"] is not None and not joint,
-        "--head-decay needs --joint": given["head_decay"] is not None and not joint,
-        "--joint trains W, not K and Q": joint and factored,
-        "--joint has no --step-rule polyak": joint and rule == "polyak",
-        "--rank needs --parameterization KQ": given["rank"] is not None and not factored,
-        "--eps needs --step-rule normalized": given["eps"] is not None and rule != "normalized",
-        "--max-lr needs --step-rule polyak": given["max_lr"] is not None and rule != "polyak",
-        "--init-seeds needs an --init-std above 0": given["init_seeds"] is not None
-        and given["init_std"] == 0,
-        "--parameterization KQ needs an --init-std above 0, for K = Q = 0 never moves": factored
-        and given["init_std"] == 0,
-    }
-    for message, is_wrong in wrong.items():
-        if is_wrong:
-            raise ProblemError(f"{message}: change one of the two")
-
-
-def _is_given(value: Any) -> bool:
-    return value is not None and value is not False  # 0 is given
-
-
-def _flatten(values: list[Any]) -> Any:
-    """A single number as such: it stands for all exponents, or for a count."""
-    return values[0] if len(values) == 1 else values
-
-
-def _report_interrupt(record: AttentionRecord, arguments: argparse.Namespace) -> int:
-    folder = arguments.resume or arguments.out
-    done = int(record.state["step"].sum())
-    shape = record.norm.shape
-    total = int(record.planned[:, -1].sum()) * shape[0] * shape[2]
-    print(f"mirrormargin: interrupted after {done:,} of {total:,} steps", file=sys.stderr)
-    if folder is not None:
-        print(f"mirrormargin train --resume {folder} goes on from there", file=sys.stderr)
-    return INTERRUPTED

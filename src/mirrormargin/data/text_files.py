@@ -20,7 +20,15 @@ from typing import Any
 from mirrormargin.data.dataset import normalize, shuffle, split_classes
 from mirrormargin.errors import DataError
 
-__all__ = ["SUFFIXES", "Row", "Texts", "number_rows", "read_own_texts", "read_rows"]
+__all__ = [
+    "SUFFIXES",
+    "Row",
+    "Texts",
+    "number_labelled_texts",
+    "number_rows",
+    "read_own_texts",
+    "read_rows",
+]
 
 SUFFIXES = (".jsonl", ".csv", ".tsv")
 
@@ -90,22 +98,11 @@ def read_own_texts(
     Raises:
         DataError: If a row lacks a column or its text, or there are too few rows or classes.
     """
-    rows = number_rows(path) if path.suffix.lower() == ".jsonl" else _number_table(path)
     chosen: dict[str, tuple[str, str]] = {}  # what is there twice counts once
     num_rows = num_conflicts = 0
-    for line, row in rows:
+    for _, text, label in number_labelled_texts(path, text_column, label_column):
         num_rows += 1
-        text = _get(row, text_column, path, line)
-        if not isinstance(text, str) or not text.strip():
-            raise DataError(f"{path}, line {line}: {text_column!r} is {text!r}, not a text")
-        label = _get(row, label_column, path, line)
-        if isinstance(label, float | list | dict) or label is None or not str(label).strip():
-            raise DataError(
-                f"{path}, line {line}: {label_column!r} is {label!r}; give the name or number of a"
-                " class"
-            )
-        pair = (text, str(label).strip())
-        num_conflicts += chosen.setdefault(normalize(text), pair)[1] != pair[1]
+        num_conflicts += chosen.setdefault(normalize(text), (text, label))[1] != label
     texts, labels = ([pair[side] for pair in chosen.values()] for side in (0, 1))
     classes, splits = split_classes(labels, list(chosen), path)
     parts = {
@@ -119,6 +116,28 @@ def read_own_texts(
         f" blanks, {num_conflicts} of them with another label."
     )
     return parts, note, classes
+
+
+def number_labelled_texts(
+    path: Path, text_column: str, label_column: str
+) -> Iterator[tuple[int, str, str]]:
+    """The number of the line, the text and the label of each row.
+
+    Raises:
+        DataError: If a row lacks a column or its text.
+    """
+    rows = number_rows(path) if path.suffix.lower() == ".jsonl" else _number_table(path)
+    for line, row in rows:
+        text = _get(row, text_column, path, line)
+        if not isinstance(text, str) or not text.strip():
+            raise DataError(f"{path}, line {line}: {text_column!r} is {text!r}, not a text")
+        label = _get(row, label_column, path, line)
+        if isinstance(label, float | list | dict) or label is None or not str(label).strip():
+            raise DataError(
+                f"{path}, line {line}: {label_column!r} is {label!r}; give the name or number of a"
+                " class"
+            )
+        yield line, text, str(label).strip()
 
 
 def _get(row: dict[str, Any], column: str, path: Path, line: int) -> Any:

@@ -8,7 +8,7 @@ from mirrormargin.dynamics.descent import (
     train_attention,
     train_joint,
 )
-from mirrormargin.dynamics.exponents import compare_exponents
+from mirrormargin.dynamics.descent.targets import compare_exponents
 from mirrormargin.dynamics.flow import mirror_flow
 from mirrormargin.dynamics.paths import joint_regularization_path, regularization_path
 from mirrormargin.dynamics.rates import RateVerdict, bound_holds, claimed_rate, fit_rate

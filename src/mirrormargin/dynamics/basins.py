@@ -21,8 +21,7 @@ from mirrormargin.attention import AttentionProblem
 from mirrormargin.attention.problem import read_problems
 from mirrormargin.dynamics.descent.record import AttentionRecord
 from mirrormargin.errors import ProblemError
-from mirrormargin.svm import solve_many
-from mirrormargin.svm.interior.solver import Status
+from mirrormargin.svm import Status, solve_many
 
 __all__ = ["BasinStatistics", "basin_statistics", "classify_selections", "find_share"]
 

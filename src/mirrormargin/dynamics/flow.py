@@ -9,7 +9,10 @@ tau = log t the flow is slow and stiff, and an implicit method follows it in som
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,17 +20,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.arguments import check_exponent, check_finite, check_number, read_array
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.flow_course import FlowCourse
 from mirrormargin.dynamics.flow_field import FlowField
-from mirrormargin.dynamics.flow_record import FlowRecord, FlowStatus
-from mirrormargin.dynamics.metrics import find_divergence, measure
-from mirrormargin.errors import ProblemError
+from mirrormargin.dynamics.flow_integrator import Radau
+from mirrormargin.dynamics.metrics import measure
+from mirrormargin.errors import ProblemError, RunError
+from mirrormargin.geometry import lp_norm
+from mirrormargin.geometry.batched import divergence_each
+from mirrormargin.geometry.threads import limit_threads
+from mirrormargin.runs import read_run, write_run
 from mirrormargin.svm import Status, is_locally_optimal, solve_attention_svm
-from mirrormargin.svm.interior.threads import limit_threads
 
-__all__ = ["FlowRecord", "FlowStatus", "mirror_flow"]
+__all__ = ["KIND", "FlowRecord", "FlowStatus", "mirror_flow"]
 
 Array = NDArray[np.float64]
+
+KIND = "mirror flow"
 
 NUM_POINTS = 300
 MOST_DECADES = 1e6  # beyond, the rounding of tau is felt
@@ -35,6 +42,109 @@ TOLS = 1e-9, 1e-2
 TARGET_TOLS = 1e-13, 1e-11, 1e-9, 1e-7  # the first at which the target is certified
 MEASURES = "norm", "log_loss_gap", "logit_gap", "log_unattended", "selection"
 ONE_THREAD_BELOW = 400  # unknowns of a linear system: threads of BLAS then wait for each other
+START_SHARE = 0.02  # of tol
+STILL = 0.3  # logits
+
+
+class FlowStatus(str, Enum):
+    """How a flow ended; compares equal to its text."""
+
+    FOLLOWED = "followed to the end"
+    UNSETTLED = "followed, but the selection is not locally optimal: training may still leave it"
+    NOT_SEPARABLE = "followed, but no W separates the selected tokens: there is no target"
+    NO_TARGET = "followed, but no max-margin solution could be certified: there is no target"
+    STATIONARY = "not moved: the gradient is zero at the start"
+    BALANCED = "stopped early: gradients cancel beyond rounding, as at a minimum of the loss"
+    STUCK = "stopped early: the integrator found no way on"
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class FlowRecord:
+    """A flow and how far it is from its target, at R recorded points.
+
+    Attributes:
+        log10_k: Decades of steps, shape (R,); of a flow that stopped early, those it reached.
+        divergence: D from the target, (R,); nan where the target or W has no direction.
+        norm: |W|_p, (R,).
+        log_loss_gap: log of the loss above its floor, natural, (R,).
+        logit_gap: Smallest lead of a selected token, in logits, (R,).
+        log_unattended: log of the most that some sequence does not give its selected token, (R,).
+        selection: The most attended tokens, (R, n).
+        path: W at each recorded point, (R, d, d).
+        W: W at the end, (d, d).
+        target: What D is measured from, (d, d); nan if there is none.
+        target_selection: The tokens that the target selects, (n,).
+        p: Exponent of the potential.
+        lr: Rate that turns time into steps.
+        tol: Error that was allowed in each step.
+        num_steps: Steps of the integrator.
+        num_rejected: Steps that it took back.
+        status: How the flow ended, see :class:`FlowStatus`.
+    """
+
+    log10_k: Array
+    divergence: Array
+    norm: Array
+    log_loss_gap: Array
+    logit_gap: Array
+    log_unattended: Array
+    selection: NDArray[np.intp]
+    path: Array
+    W: Array
+    target: Array
+    target_selection: NDArray[np.intp]
+    p: float
+    lr: float
+    tol: float
+    num_steps: int
+    num_rejected: int
+    status: FlowStatus
+
+    def __repr__(self) -> str:
+        end = ""
+        if self.log10_k.size:
+            end = f" divergence={self.divergence[-1]:.4g} at k=1e{self.log10_k[-1]:g},"
+        return (
+            f"FlowRecord(p={self.p:g},{end} points={self.log10_k.size}, steps={self.num_steps},"
+            f" status={str(self.status)!r})"
+        )
+
+    def save(self, folder: str | Path, about: Mapping[str, Any] | None = None) -> None:
+        """Write the record as a folder of plain files.
+
+        Args:
+            folder: Where; a record that is there already is replaced.
+            about: What else ``run.json`` shall say, such as where the problem comes from.
+
+        Raises:
+            RunError: If it cannot be written.
+        """
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        document = {**numbers, "status": str(self.status), "about": dict(about or {})}
+        write_run(folder, KIND, document, {name: getattr(self, name) for name in _ARRAYS})
+
+    @classmethod
+    def load(cls, folder: str | Path) -> FlowRecord:
+        """Read a record that :meth:`save` wrote.
+
+        Raises:
+            RunError: If there is none, or a damaged one.
+        """
+        document, arrays = read_run(folder, KIND)
+        try:
+            numbers = {name: document[name] for name in _NUMBERS}
+            status = FlowStatus(document["status"])
+            return cls(**{name: arrays[name] for name in _ARRAYS}, **numbers, status=status)
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"the run in {folder} is damaged: {error!r}") from error
+
+
+_NUMBERS = ("p", "lr", "tol", "num_steps", "num_rejected")
+_ARRAYS = tuple(
+    field.name for field in fields(FlowRecord) if field.name not in (*_NUMBERS, "status")
+)
 
 
 def mirror_flow(
@@ -91,11 +201,11 @@ def mirror_flow(
 
     size = 3 * min(problem.num_sequences * problem.num_tokens, d * d)
     with limit_threads(1 if size <= ONE_THREAD_BELOW else None):
-        course = FlowCourse(FlowField(problem, p), w0.reshape(-1), tol)
+        trajectory = _Trajectory(FlowField(problem, p), w0.reshape(-1), tol)
         # The end is a point of its own, for the record may stop before.
         stops = np.append(log10_k, decades) * np.log(10) + np.log(lr)
-        path = course.follow(stops, report)[: len(log10_k)].reshape(-1, d, d)
-    W, status = course.w.reshape(d, d), course.status
+        path = trajectory.follow(stops, report)[: len(log10_k)].reshape(-1, d, d)
+    W, status = trajectory.w.reshape(d, d), trajectory.status
     if given is None:
         selection = problem.selected_tokens(W)
         given, found = _find_target(problem, selection, p)
@@ -105,7 +215,7 @@ def mirror_flow(
     measures = measure([problem], path[None], p)
     return FlowRecord(
         log10_k=log10_k[: len(path)],
-        divergence=find_divergence(given, path, p),
+        divergence=divergence_each(given, path, p, axes=2),
         **{name: measures[name][0] for name in MEASURES},
         path=path,
         W=W,
@@ -114,10 +224,76 @@ def mirror_flow(
         p=p,
         lr=lr,
         tol=tol,
-        num_steps=course.num_steps,
-        num_rejected=course.num_rejected,
+        num_steps=trajectory.num_steps,
+        num_rejected=trajectory.num_rejected,
         status=status,
     )
+
+
+class _Trajectory:
+    """One flow from its initial W to its end, followed once.
+
+    At first nothing has moved and ``u = u_0 - t grad L(W_0)``; from the time when the gradient has
+    changed, an implicit method takes over. For p > 2 from W = 0 that is early: w grows like
+    t^(1/(p-1)).
+
+    Attributes:
+        w: Where it is, W as a vector: the start, and after :meth:`follow` the end.
+        status: How it ended.
+        num_steps: Steps of the integrator.
+        num_rejected: Steps that it took back.
+    """
+
+    def __init__(self, field: FlowField, w: Array, tol: float) -> None:
+        self.field, self.w, self.tol = field, w, tol
+        self.u = field.to_dual(w)
+        self.force, self.log_scale = field.find_initial_force(w)
+        self.status = FlowStatus.FOLLOWED if self.force.any() else FlowStatus.STATIONARY
+        self.num_steps = self.num_rejected = 0
+
+    def follow(self, stops: Array, progress: Callable[[float], object]) -> Array:
+        """Go to each tau of ``stops``, in order; W at those that were reached, (R, d^2)."""
+        if self.status is FlowStatus.STATIONARY:
+            return np.repeat(self.w[None], len(stops), axis=0)
+        start = self._find_start()
+        path = [self._step_explicitly(stop)[1] for stop in stops[stops <= start]]
+        if len(path) < len(stops):
+            radau = Radau(self.field, start, *self._step_explicitly(start), self.tol)
+            for stop in stops[len(path) :]:
+                while radau.tau < stop and radau.advance(stop):
+                    progress(radau.tau)
+                if radau.tau < stop:
+                    self.status = FlowStatus.BALANCED if radau.is_balanced else FlowStatus.STUCK
+                    break
+                path.append(radau.w)
+            self.num_steps, self.num_rejected = radau.num_steps, radau.num_rejected
+            self.w = radau.w
+        else:
+            self.w = path[-1]
+        return np.array(path).reshape(len(path), self.field.num_unknowns)
+
+    def _find_start(self) -> float:
+        """The latest tau to which the first gradient is good enough, by bisection.
+
+        It has changed by about as much as the logits moved, and u is wrong by that share of its
+        own move. Pinned by ``test_the_first_step_is_as_exact_as_the_others``.
+        """
+        field = self.field
+        size = field.find_size(self.w)
+        low, high = -700.0, 700.0
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            for _ in range(50):
+                middle = 0.5 * (low + high)
+                u, w = self._step_explicitly(middle - self.log_scale)
+                moved = field.reach * lp_norm(w - self.w, field.p)
+                error = field.measure_dual(u - self.u, size) * moved
+                good = moved <= STILL and error <= START_SHARE * self.tol
+                low, high = (middle, high) if good else (low, middle)
+        return low - self.log_scale
+
+    def _step_explicitly(self, tau: float) -> tuple[Array, Array]:
+        u = self.u + self.force * np.exp(tau + self.log_scale)
+        return u, self.field.to_primal(u)
 
 
 def _find_target(

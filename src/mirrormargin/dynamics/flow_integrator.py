@@ -31,7 +31,7 @@ COEFFICIENTS = (NODES[:, None] ** [1, 2, 3] / [1, 2, 3]) @ np.linalg.inv(np.vand
 # The embedded formula of Hairer and Wanner (Solving ODEs II, IV.8): its 1 / gamma, and weights.
 MU = 3 + 3 ** (2 / 3) - 3 ** (1 / 3)
 EMBEDDED = np.array([-13 - 7 * ROOT6, -13 + 7 * ROOT6, -1]) / 3
-# Where the polynomial of a step is known, and for each place the three others.
+# Where the polynomial of a step is known, and for each node the three others.
 KNOWN = np.concatenate([[0.0], NODES])
 OTHERS = np.broadcast_to(KNOWN, (4, 4))[~np.eye(4, dtype=bool)].reshape(4, 3)
 
@@ -42,7 +42,7 @@ MAX_STEPS = 1_000_000
 MAX_IN_A_ROW = 60  # rejections
 NEWTON_SHARE = 0.01  # of tol
 NEWTON_ITERATIONS = 15
-SLOW = 0.3  # contraction above which the system is built anew
+SLOW = 0.3  # contraction above which the system is built again
 SIMILAR = 0.2  # difference of log h at which the system of an earlier step is tried
 GROWTHS = 3  # how often a Newton move may be longer than the one before
 ROUNDING = 1e-14
@@ -178,7 +178,7 @@ class Radau:
         embedded = EMBEDDED @ (U - self.u)
         w = self.w
         measured = np.inf
-        # Where the force at the start has a stiff part, the estimate is filtered once more.
+        # Where the force at the start has a stiff part, the estimate is filtered again.
         for _ in range(1 + (self._in_a_row > 0 or self._last is None)):
             force = field.find_force(np.array([self.tau + log_h]), w[None]).value[0]
             error = system.solve_last(force + embedded, MU)

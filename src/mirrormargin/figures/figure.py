@@ -31,7 +31,7 @@ class Axis:
     Attributes:
         label: What is measured along it.
         scale: One of ``SCALES``.
-        ticks: Names of the places 0, 1, 2, ...; numbers if there are none.
+        ticks: Names of the positions 0, 1, 2, ...; numbers if there are none.
         marks: Places that get their number; chosen by the renderer if there are none.
         is_reversed: Whether it falls from left to right, or upwards.
     """
@@ -88,11 +88,11 @@ class Series:
     def color_key(self) -> str:
         return self.group or self.label
 
-    def take(self, places: NDArray[np.intp]) -> Series:
+    def take(self, indices: NDArray[np.intp]) -> Series:
         """The same series at some of its points."""
-        low = None if self.low is None else self.low[places]
-        high = None if self.high is None else self.high[places]
-        return replace(self, x=self.x[places], y=self.y[places], low=low, high=high)
+        low = None if self.low is None else self.low[indices]
+        high = None if self.high is None else self.high[indices]
+        return replace(self, x=self.x[indices], y=self.y[indices], low=low, high=high)
 
     def fit(self, x_scale: str, y_scale: str) -> Series:
         """The series as it can be drawn: what has no logarithm is a gap, or ends at the data."""
@@ -123,7 +123,7 @@ class HeatFrames:
         col_labels: Names of the columns.
         marked: Cells (row, column) to be outlined.
         quantity: What the numbers are.
-        row_ticks: Places along the rows with the text to write there, in place of their names.
+        row_ticks: Positions along the rows with the text to write there instead of their names.
         col_ticks: The same along the columns.
         dots: Sizes from 0 to 1 of dots over the cells, (rows, columns); None for no dots.
         notes: Texts over the map, each as row, column and text.

@@ -38,10 +38,10 @@ def draw_map(
     frames: Sequence[int],
 ) -> Panel:
     """The maps (R, n, T) at the recorded steps (R,) nearest to each frame."""
-    places = [int(np.abs(steps - frame).argmin()) for frame in frames]
+    indices = [int(np.abs(steps - frame).argmin()) for frame in frames]
     n, T = attention.shape[1:]
     heat = HeatFrames(
-        attention[places],
+        attention[indices],
         tuple(f"step {frame}" for frame in frames),
         tuple(f"sequence {i + 1}" for i in range(n)),
         tuple(f"{t + 1}" for t in range(T)),

@@ -36,11 +36,11 @@ def draw_histograms(
             tuple(
                 Series(
                     look.name,
-                    *_outline(histogram[place, k], width),
+                    *_outline(histogram[j, k], width),
                     style=look.style,
                     group=look.group,
                 )
-                for place, look in enumerate(looks)
+                for j, look in enumerate(looks)
             ),
         )
         for k, kind in enumerate(KINDS)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mirrormargin.geometry.compiled import (
+from mirrormargin.geometry import chunks
+from mirrormargin.geometry.chunks import (
     bits_float,
     float_bits,
     floats,
@@ -20,7 +21,16 @@ from mirrormargin.geometry.compiled import (
     rename,
 )
 
-__all__ = ["INTEGER_POWERS", "integer_power", "power_block_of", "to_integer", "with_sign"]
+__all__ = [
+    "INTEGER_POWERS",
+    "SOURCES",
+    "integer_power",
+    "power_block_of",
+    "to_integer",
+    "with_sign",
+]
+
+SOURCES = (*chunks.SOURCES, __file__)
 
 f32, i32 = np.float32, np.int32
 

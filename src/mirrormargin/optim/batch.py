@@ -132,10 +132,10 @@ class Batch:
 
 
 def choose_path(group: _Group, param: Tensor) -> Path:
-    """The path that steps this tensor; the plain one, with a warning, where Numba is missing."""
+    """The path that steps this tensor."""
     if group["foreach"]:
         return foreach
-    if group["fused"] is not False and is_compilable(group, param) and has_numba():
+    if group["fused"] is not False and is_compilable(group, param):
         return _load_compiled()
     return plain
 
@@ -153,6 +153,9 @@ def is_compilable(group: _Group, param: Tensor) -> bool:
 
 @cache
 def _load_compiled() -> Path:
+    """The compiled path; the plain one, after a warning, where Numba is missing."""
+    if not has_numba():
+        return plain
     from mirrormargin.optim import compiled  # imports Numba, which takes a while
 
     return compiled

@@ -17,22 +17,26 @@ import torch
 from torch import Tensor
 
 from mirrormargin.geometry import LpPotential
-from mirrormargin.geometry.compiled import (
+from mirrormargin.geometry.chunks import (
     BLOCK,
-    Kernel,
     floats,
     fma,
+    kernel,
     leaf,
     offset,
     open_job,
     run,
     take_chunk,
 )
-from mirrormargin.geometry.kernels import power_constants, power_tensors
-from mirrormargin.geometry.sums import scaled_power_sums
+from mirrormargin.geometry.compiler import CompiledFunction
+from mirrormargin.geometry.float32_norms import scaled_power_sums
+from mirrormargin.geometry.float32_powers import power_constants, power_tensors
+from mirrormargin.optim import compiled_move
 from mirrormargin.optim.compiled_move import FREE_ROW, GENERAL, KINDS, add_dual, move
 
 __all__ = ["mirror_adam", "mirror_descent", "scaled_power_sums", "to_dual", "to_primal"]
+
+_SOURCES = (*compiled_move.SOURCES, __file__)
 
 f32 = np.float32
 
@@ -115,7 +119,10 @@ def _make_options(p: float, decay: float, rest: list[float]) -> np.ndarray:
 
 
 def _run(
-    kernel: Kernel, tensors: list[list[Tensor] | None], scalars: np.ndarray, options: np.ndarray
+    kernel: CompiledFunction,
+    tensors: list[list[Tensor] | None],
+    scalars: np.ndarray,
+    options: np.ndarray,
 ) -> None:
     """Run a kernel on tensors given role by role, weights first; a role may be absent."""
     params = tensors[0]
@@ -125,7 +132,7 @@ def _run(
     torch.autograd.graph.increment_version(params)
 
 
-@Kernel
+@kernel(*_SOURCES)
 def _descent_kernel(version):
     def work(counters):
         chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
@@ -183,7 +190,7 @@ def _average(buffer_address, x_address, num, momentum, nesterov):
             x[i] = average
 
 
-@Kernel
+@kernel(*_SOURCES)
 def _adam_kernel(version):
     def work(counters):
         chunks, pointers, scalars, options, out, scratch = open_job(counters, version)

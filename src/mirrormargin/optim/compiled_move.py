@@ -12,7 +12,8 @@ import math
 
 import numpy as np
 
-from mirrormargin.geometry.compiled import (
+from mirrormargin.geometry import float32_powers
+from mirrormargin.geometry.chunks import (
     BLOCK,
     bits_float,
     float_bits,
@@ -23,8 +24,7 @@ from mirrormargin.geometry.compiled import (
     offset,
     rename,
 )
-from mirrormargin.geometry.integer_powers import integer_power, with_sign
-from mirrormargin.geometry.kernels import (
+from mirrormargin.geometry.float32_powers import (
     HIGH_POWER,
     PRECISE_POWER,
     exponent_high,
@@ -36,8 +36,11 @@ from mirrormargin.geometry.kernels import (
     split_low,
     split_middle,
 )
+from mirrormargin.geometry.integer_powers import integer_power, with_sign
 
 __all__ = ["FREE_ROW", "GENERAL", "KINDS", "add_dual", "move"]
+
+SOURCES = (*float32_powers.SOURCES, __file__)
 
 f32, i32 = np.float32, np.int32
 
@@ -229,28 +232,26 @@ def _move_split_low(dual_address, x_address, new_address, num, decay, lr, scratc
     return bottom, top
 
 
-@leaf
-def _finish_commit_high(w_address, dual_address, new_address, num, scratch):
-    w, dual, new = floats(w_address, num), floats(dual_address, num), floats(new_address, num)
-    rounded, fraction = floats(scratch, num), floats(offset(scratch, BLOCK), num)
-    zero = _hidden_zero(num)
-    for i in range(num):
-        u, moved, old = dual[i], new[i], w[i]
-        value = finish_high(rounded[i], fraction[i], moved)
-        dual[i] = moved
-        w[i] = _keep(old, value, u, moved, zero)
+def _finish_and_commit(name, finish):
+    """The last stage of the power, which also writes u' and w'."""
+
+    @leaf
+    @rename(name)
+    def finish_and_commit(w_address, dual_address, new_address, num, scratch):
+        w, dual, new = floats(w_address, num), floats(dual_address, num), floats(new_address, num)
+        rounded, fraction = floats(scratch, num), floats(offset(scratch, BLOCK), num)
+        zero = _hidden_zero(num)
+        for i in range(num):
+            u, moved, old = dual[i], new[i], w[i]
+            value = finish(rounded[i], fraction[i], moved)
+            dual[i] = moved
+            w[i] = _keep(old, value, u, moved, zero)
+
+    return finish_and_commit
 
 
-@leaf
-def _finish_commit_low(w_address, dual_address, new_address, num, scratch):
-    w, dual, new = floats(w_address, num), floats(dual_address, num), floats(new_address, num)
-    rounded, fraction = floats(scratch, num), floats(offset(scratch, BLOCK), num)
-    zero = _hidden_zero(num)
-    for i in range(num):
-        u, moved, old = dual[i], new[i], w[i]
-        value = finish_low(rounded[i], fraction[i], moved)
-        dual[i] = moved
-        w[i] = _keep(old, value, u, moved, zero)
+_finish_commit_high = _finish_and_commit("high", finish_high)
+_finish_commit_low = _finish_and_commit("low", finish_low)
 
 
 @leaf

@@ -14,36 +14,40 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mirrormargin.arguments import check_number
 from mirrormargin.errors import OptimizerError
 from mirrormargin.optim.batch import Batch
-from mirrormargin.optim.mirror_optimizer import MirrorOptimizer, check_number
+from mirrormargin.optim.mirror_optimizer import MirrorOptimizer, select_options
 
 __all__ = ["MirrorAdam"]
 
 
 class MirrorAdam(MirrorOptimizer):
-    """The adaptive mirror optimizer: trains as fast as AdamW, in the geometry of p.
+    """Adam in the geometry of p: it trains as fast as AdamW, and p near 1 makes weights sparse.
 
     Args:
         params: Parameters, named parameters, or groups (see :func:`mirrormargin.param_groups`).
             Every option below may differ between groups.
         lr: Step size in the dual.
-        p: Exponent, ``1 < p < inf``; p = 2 is ``torch.optim.AdamW``.
-        betas: Decay rates of the two moments.
+        p: Exponent, ``1 < p < inf``; p = 2 is ``torch.optim.AdamW``. May be changed between steps.
+        betas: Decay rates of the averages of g and g^2.
         eps: Added to the denominator.
-        weight_decay: Decoupled, on the dual: ``u <- (1 - lr weight_decay) u``. (AdamW's default
-            is 0.01, this one's 0.)
-        amsgrad: Divide by the largest second moment seen so far.
-        scale: As in :class:`mirrormargin.MirrorDescent`.
-        potential: As in :class:`mirrormargin.MirrorDescent`.
+        weight_decay: Decoupled, on the dual: ``u <- (1 - lr weight_decay) u``. The default is 0,
+            AdamW's is 0.01.
+        amsgrad: Divide by the largest average of g^2 so far.
+        scale: Fixed scale of the potential (see :class:`mirrormargin.LpPotential`): a number,
+            ``"rms"`` for the root mean square of each initial tensor, or None.
+        potential: Another :class:`mirrormargin.Potential` instead of p and scale.
         maximize: Climb instead of descend.
-        nonfinite: As in :class:`mirrormargin.MirrorDescent`.
-        foreach: As in :class:`mirrormargin.MirrorDescent`.
-        fused: As in :class:`mirrormargin.MirrorDescent`.
+        nonfinite: What to do when a gradient holds nan or inf: ``"propagate"`` it as torch does,
+            ``"raise"`` an error, or ``"skip"`` the step. The last two change no parameter.
+        foreach: Use torch's multi-tensor operations: for many small tensors on an accelerator.
+        fused: Use compiled code, for dense float32 tensors on the CPU. None, the default, uses it
+            wherever it can be used.
 
     Raises:
-        OptimizerError: For a hyper-parameter, gradient or state that cannot be used; parameters
-            are untouched then.
+        OptimizerError: If an option, a gradient or a saved state cannot be used. No parameter
+            has been changed then.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
@@ -70,25 +74,28 @@ class MirrorAdam(MirrorOptimizer):
         foreach: bool | None = None,
         fused: bool | None = None,
     ) -> None:
-        defaults = dict(locals())
-        for name in ("self", "params", "__class__"):
-            defaults.pop(name)
-        super().__init__(params, defaults)
+        super().__init__(params, select_options(locals()))
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
-        check_number(group, "eps", 0.0, float("inf"), "a number >= 0")
-        betas = group["betas"]
+        check_number("eps", group["eps"], least=0.0, error=OptimizerError)
         try:
-            valid = len(betas) == 2 and all(0 <= float(beta) < 1 for beta in betas)
+            beta1, beta2 = group["betas"]
         except (TypeError, ValueError):
-            valid = False
-        if not valid:
-            raise OptimizerError(f"betas must be two numbers in [0, 1), got {betas!r}")
+            raise OptimizerError(f"betas is {group['betas']!r}: give two numbers") from None
+        check_number("betas[0]", beta1, least=0.0, below=1.0, error=OptimizerError)
+        check_number("betas[1]", beta2, least=0.0, below=1.0, error=OptimizerError)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step; the closure, if any, is called once, with gradients enabled."""
+        """Take one step.
+
+        Args:
+            closure: Evaluates the model and returns the loss; called once, with gradients enabled.
+
+        Returns:
+            The closure's loss.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():

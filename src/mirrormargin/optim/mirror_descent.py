@@ -4,7 +4,7 @@ r"""Mirror descent on (1/p)||w||_p^p as a torch optimizer.
     u <- u - (step) * g            step: lr, lr / ||g||_q, or Polyak's root
     w = sign(u) |u|^(1/(p-1))
 
-At p = 2 this is stochastic gradient descent, bit patterns apart.
+At p = 2 this is stochastic gradient descent, up to rounding.
 """
 
 from __future__ import annotations
@@ -16,55 +16,60 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mirrormargin.arguments import check_choice, check_number
 from mirrormargin.errors import NonFiniteGradientError, OptimizerError
 from mirrormargin.optim.batch import Batch
-from mirrormargin.optim.mirror_optimizer import MirrorOptimizer, check_choice, check_number
+from mirrormargin.optim.mirror_optimizer import MirrorOptimizer, select_options
 from mirrormargin.optim.norms import find_norms, invert
 from mirrormargin.optim.polyak import as_number, find_polyak_multiplier
 
 __all__ = ["MirrorDescent"]
 
+_STEP_RULES = ("constant", "normalized", "polyak")
+
 
 class MirrorDescent(MirrorOptimizer):
     r"""Drop-in optimizer whose exponent ``p`` chooses the geometry of training.
 
-    p near 1 gives sparse, prunable weights; p = 2 is SGD; large p spreads the weights.
+    p near 1 gives sparse weights that can be pruned; p = 2 is SGD; large p spreads the weights.
+    After a step ``effective_lr`` holds the length of the step of each group.
 
     Args:
         params: Parameters, named parameters, or groups (see :func:`mirrormargin.param_groups`).
             Every option below may differ between groups.
-        lr: Step size in the dual; with ``step_rule="polyak"`` the factor of Polyak's target,
-            1 being the classical rule.
+        lr: Step size in the dual. With ``step_rule="polyak"`` it multiplies the decrease that
+            the step aims for; 1 is the classical rule.
         p: Exponent, ``1 < p < inf``. May be changed between steps.
         step_rule: ``"constant"``; ``"normalized"``, the gradient divided by its dual norm;
             ``"polyak"``, the Bregman projection on the half-space where the linearised loss is
-            ``f_min`` (needs the loss: a closure or ``step(loss=...)``).
-        momentum: Heavy-ball factor in the dual. It averages the already normalized (Polyak:
-            already scaled) gradient.
+            ``f_min`` (it needs the loss: a closure, or ``step(loss=...)``).
+        momentum: Heavy-ball factor in the dual. It averages gradients after they have been
+            normalized, or multiplied by Polyak's step.
         nesterov: Look one momentum step ahead.
-        weight_decay: With constant steps exact mirror descent on ``L + weight_decay * psi``, that
-            is ``weight_decay * u`` added to the gradient (SGD's at p = 2). With the other rules
-            the direction comes from the gradient alone and u is multiplied by
-            ``1 - step * weight_decay``, where step is lr or Polyak's step.
-        scale: Fixed scale of the potential (:class:`mirrormargin.LpPotential`): a number,
-            ``"rms"`` of each initial tensor, or None.
+        weight_decay: With constant steps this is exact mirror descent on
+            ``L + weight_decay * psi``: ``weight_decay * u`` is added to the gradient, as in SGD
+            at p = 2. With the other rules the direction comes from the gradient alone, and u is
+            multiplied by ``1 - step * weight_decay``, where step is lr or Polyak's step.
+        scale: Fixed scale of the potential (see :class:`mirrormargin.LpPotential`): a number,
+            ``"rms"`` for the root mean square of each initial tensor, or None.
         potential: Another :class:`mirrormargin.Potential` instead of p and scale.
-        norm_over: ``"tensor"`` normalizes each tensor on its own, ``"group"`` all of a group
-            together (SNGD is p = 2 over the group).
+        norm_over: ``"tensor"`` normalizes each tensor on its own, ``"group"`` all tensors of a
+            group together (SNGD is p = 2 over the group).
         polyak: ``"bregman"``, or ``"dual_norm"`` for ``(L - f_min) / ||g||_q^2``, which depends
             on the units of the data unless p = 2.
         f_min: The loss that Polyak's rule aims for. 0 is too low for most models: a run that
-            cannot reach it takes ever longer steps, so give ``max_lr`` as well.
-        max_lr: Cap of Polyak's step; None for none.
+            cannot reach it takes longer and longer steps, so give ``max_lr`` as well.
+        max_lr: Largest step that Polyak's rule may take; None for no limit.
         maximize: Climb instead of descend (not with Polyak).
-        nonfinite: What to do with a gradient that holds nan or inf: ``"propagate"`` as torch
-            does, ``"raise"``, or ``"skip"`` the step. The last two change no parameter.
-        foreach: Use torch's multi-tensor operations; for many small tensors on accelerators.
-        fused: Use the compiled path; by default wherever it can be (dense float32 on the CPU).
+        nonfinite: What to do when a gradient holds nan or inf: ``"propagate"`` it as torch does,
+            ``"raise"`` an error, or ``"skip"`` the step. The last two change no parameter.
+        foreach: Use torch's multi-tensor operations: for many small tensors on an accelerator.
+        fused: Use compiled code, for dense float32 tensors on the CPU. None, the default, uses it
+            wherever it can be used.
 
     Raises:
-        OptimizerError: For a hyper-parameter, gradient or state that cannot be used; parameters
-            are untouched then.
+        OptimizerError: If an option, a gradient or a saved state cannot be used. No parameter
+            has been changed then.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
@@ -95,9 +100,7 @@ class MirrorDescent(MirrorOptimizer):
         foreach: bool | None = None,
         fused: bool | None = None,
     ) -> None:
-        defaults = dict(locals())
-        for name in ("self", "params", "__class__"):
-            defaults.pop(name)
+        defaults = select_options(locals())
         self.effective_lr: list[float] = []
         super().__init__(params, defaults)
 
@@ -111,15 +114,15 @@ class MirrorDescent(MirrorOptimizer):
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
-        check_choice(group, "step_rule", ("constant", "normalized", "polyak"))
-        check_choice(group, "norm_over", ("tensor", "group"))
-        check_choice(group, "polyak", ("bregman", "dual_norm"))
-        check_number(group, "momentum", 0.0, 1.0, "a number in [0, 1)")
-        check_number(group, "f_min", -math.inf, math.inf, "a finite number", strict=True)
+        check_choice("step_rule", group["step_rule"], _STEP_RULES, error=OptimizerError)
+        check_choice("norm_over", group["norm_over"], ("tensor", "group"), error=OptimizerError)
+        check_choice("polyak", group["polyak"], ("bregman", "dual_norm"), error=OptimizerError)
+        check_number("momentum", group["momentum"], least=0.0, below=1.0, error=OptimizerError)
+        check_number("f_min", group["f_min"], error=OptimizerError)
         if group["max_lr"] is not None:
-            check_number(group, "max_lr", 0.0, math.inf, "None or a number > 0", strict=True)
+            check_number("max_lr", group["max_lr"], above=0.0, hint="or None", error=OptimizerError)
         if group["nesterov"] and not group["momentum"]:
-            raise OptimizerError("nesterov=True needs momentum > 0")
+            raise OptimizerError("nesterov=True needs momentum: give a number above 0")
         rule = group["step_rule"]
         if rule == "polyak" and group["maximize"]:
             raise OptimizerError("Polyak steps aim for the least loss: minimize -loss instead")
@@ -141,8 +144,8 @@ class MirrorDescent(MirrorOptimizer):
         """Take one step.
 
         Args:
-            closure: Re-evaluates the model and returns the loss; called once, with gradients.
-            loss: The loss at the current weights, for Polyak's rule, if there is no closure.
+            closure: Evaluates the model and returns the loss; called once, with gradients enabled.
+            loss: The loss at the current weights, for Polyak's rule without a closure.
 
         Returns:
             The closure's loss, or ``loss``.

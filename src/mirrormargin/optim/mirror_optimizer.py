@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterator
 from functools import lru_cache
 from typing import Any
@@ -11,10 +10,11 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from mirrormargin.errors import GeometryError, NonFiniteGradientError, OptimizerError
+from mirrormargin.arguments import check_choice, check_exponent, check_number
+from mirrormargin.errors import NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential, Potential
 from mirrormargin.geometry.compiler import require_numba
-from mirrormargin.geometry.lp import check_exponent, check_scale
+from mirrormargin.geometry.lp import check_scale
 from mirrormargin.optim.batch import (
     Batch,
     batch_key,
@@ -26,7 +26,7 @@ from mirrormargin.optim.batch import (
 )
 from mirrormargin.optim.plain import state_dtype
 
-__all__ = ["MirrorOptimizer"]
+__all__ = ["MirrorOptimizer", "select_options"]
 
 _NONFINITE = ("propagate", "raise", "skip")
 
@@ -62,25 +62,23 @@ class MirrorOptimizer(Optimizer):
         super().add_param_group({**param_group, **{key: merged[key] for key in checked}})
 
     def _check_group(self, group: dict[str, Any]) -> None:
-        """Raise unless every hyper-parameter of the group can be used."""
-        try:
-            group["p"] = check_exponent(group["p"])
-            group["scale"] = check_scale(group["scale"])
-        except GeometryError as error:
-            raise OptimizerError(str(error)) from None
-        potential = group["potential"]
-        if potential is not None:
-            if not isinstance(potential, Potential):
-                raise OptimizerError(f"potential must be a Potential or None, got {potential!r}")
-            if group["scale"] is not None or group["p"] != 2.0:
-                raise OptimizerError(
-                    f"p and scale belong to the lp potential; with {potential!r} leave them out"
-                )
-        for name, allowed in (("lr", "a number >= 0"), ("weight_decay", "a number >= 0")):
-            check_number(group, name, 0.0, math.inf, allowed)
-        check_choice(group, "nonfinite", _NONFINITE)
+        """Raise unless every option of the group can be used."""
+        group["p"] = check_exponent(group["p"], error=OptimizerError)
+        group["scale"] = check_scale(group["scale"], error=OptimizerError)
+        check_number("lr", group["lr"], least=0.0, error=OptimizerError)
+        check_number("weight_decay", group["weight_decay"], least=0.0, error=OptimizerError)
+        check_choice("nonfinite", group["nonfinite"], _NONFINITE, error=OptimizerError)
         if group["foreach"] and group["fused"]:
-            raise OptimizerError("fused and foreach cannot both be True: choose one path")
+            raise OptimizerError("foreach and fused are both True: choose one path")
+        potential = group["potential"]
+        if potential is None:
+            return
+        if not isinstance(potential, Potential):
+            raise OptimizerError(f"potential is {potential!r}: give a Potential, or None")
+        if group["scale"] is not None or group["p"] != 2.0:
+            raise OptimizerError(
+                f"p and scale belong to the lp potential; with {potential!r} leave them out"
+            )
 
     def _check_params(self, group: dict[str, Any]) -> None:
         for index, param in enumerate(_tensors_of(group["params"])):
@@ -236,30 +234,22 @@ class MirrorOptimizer(Optimizer):
         super().load_state_dict(state_dict)
         for group, potential in zip(self.param_groups, potentials, strict=True):
             group["potential"] = potential
+        # torch casts states to the dtype of the weights, and takes a string for a list.
         for saved_id, param, _, _ in pairs:
+            state = self.state[param]
             for key, value in state_dict["state"].get(saved_id, {}).items():
                 if _is_kept(key, value):
-                    self.state[param][key] = value.detach().clone()
-                    fit(self.state[param], key, param)
+                    state[key] = value.detach().clone()
+                    fit(state, key, param)
+                else:
+                    state[key] = value
         self._seen = {}
 
 
-def check_number(
-    group: dict[str, Any], name: str, low: float, high: float, allowed: str, strict: bool = False
-) -> None:
-    """Raise unless ``low <= group[name] < high`` (``low <`` if strict)."""
-    try:
-        value = float(group[name])
-    except (TypeError, ValueError):
-        value = math.nan
-    if not (low < value if strict else low <= value) or not value < high:
-        raise OptimizerError(f"{name} must be {allowed}, got {group[name]!r}")
-
-
-def check_choice(group: dict[str, Any], name: str, choices: tuple[str, ...]) -> None:
-    if group[name] not in choices:
-        allowed = ", ".join(repr(choice) for choice in choices)
-        raise OptimizerError(f"{name} must be one of {allowed}; got {group[name]!r}")
+def select_options(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The options among the ``locals()`` of an optimizer's constructor: torch's ``defaults``."""
+    others = ("self", "params", "__class__")
+    return {name: value for name, value in arguments.items() if name not in others}
 
 
 def _potential(group: dict[str, Any]) -> Potential:

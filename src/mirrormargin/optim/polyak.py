@@ -37,9 +37,9 @@ def make_root_finder(excess: Callable[[float, Any], float]) -> Callable[[float, 
 
     Returns:
         ``find_log_root(guess, cap, args)``, which starts at the logarithm ``guess`` and returns
-        the logarithm of the root. It returns inf where the root lies beyond ``cap`` or beyond
-        e^700 (a root little above ``cap`` may also be returned as it is), and -inf where the root
-        lies below e^-700. Numba can compile it if it can compile ``excess``.
+        the logarithm of the root. It gives up with inf once it knows that the root lies beyond
+        ``cap`` or e^700, and with -inf below e^-700; a root not far above ``cap`` may still be
+        returned. Numba can compile it if it can compile ``excess``.
     """
 
     def find_log_root(guess, cap, args):

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mirrormargin.errors import ReportError, RunError
-from mirrormargin.report.terminal import format_verdicts
 
-__all__ = ["format_verdicts", "write_report"]
+__all__ = ["write_report"]
 
 SUFFIXES = (".html", ".htm", ".md")
 
@@ -29,7 +28,7 @@ def write_report(
     """Write a page about claims folders and run folders, and its figures as files if asked.
 
     Args:
-        sources: Folders written by reproduce, train, flow or path; folders of such folders too.
+        sources: Folders written by reproduce, train or lab; folders of such folders too.
         out: The page, ending in .html or .htm; or in .md, for the verdicts as Markdown tables.
         figures_dir: Folder for each figure as SVG, PDF, PNG, CSV and JSON; None for no files.
         title: Heading of the page.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mirrormargin.errors import ReportError
+from mirrormargin.claims.evidence import Evidence
+from mirrormargin.claims.registry import STORIES
+from mirrormargin.dynamics.figures import draw_runs
+from mirrormargin.errors import ReportError, RunError
 from mirrormargin.figures import Figure
-from mirrormargin.report.figures import FIGURES
-from mirrormargin.report.figures.runs import build_run_figures
-from mirrormargin.report.sources import EVIDENCE, ClaimsFolder, Evidence, Sources
+from mirrormargin.report.sources import ClaimsFolder, Sources
+from mirrormargin.training.figures import draw_trainings
 
 __all__ = ["Contents", "arrange_contents"]
 
@@ -42,7 +44,7 @@ def arrange_contents(sources: Sources) -> Contents:
     facts: list[tuple[str, str]] = []
     for folder in sources.claims:
         heading = _describe_folder(folder) if len(sources.claims) > 1 else ""
-        built = _build_figures(folder.evidence, folder.folder)
+        built = _draw_stories(folder.evidence, folder.folder)
         if heading:
             built = [replace(figure, title=f"{heading}: {figure.title}") for figure in built]
             facts.append(("claims from", heading))
@@ -52,28 +54,33 @@ def arrange_contents(sources: Sources) -> Contents:
             for claim in folder.claims
         ]
         facts += _list_facts(folder)
-    for run in sources.runs:
-        if run.kind == EVIDENCE:
-            experiment = str(run.document.get("experiment", run.name))
-            evidence = {experiment: (run.document, run.arrays)}
-            _add(figures, _build_figures(evidence, run.name))
-    runs = [run for run in sources.runs if run.kind != EVIDENCE]
-    _add(figures, _guard(lambda: build_run_figures(runs), "a run folder"))
+    for name, evidence in sources.evidence.items():
+        _add(figures, _draw_stories({evidence.experiment: evidence}, name))
+    if sources.trainings:
+        _add(figures, _guard(lambda: draw_trainings(sources.trainings), "a training's folder"))
+    _add(figures, _guard(lambda: draw_runs(sources.runs), "a run folder"))
     return Contents(tuple(claims), tuple(figures), tuple(facts))
 
 
-def _build_figures(evidence: Evidence, folder: object) -> list[Figure]:
-    built = (
-        _guard(lambda build=build: build(evidence), f"the evidence for {name!r} in {folder}")
-        for name, build in FIGURES.items()
-    )
-    return [figure for figure in built if figure is not None]
+def _draw_stories(evidence: Mapping[str, Evidence], folder: object) -> list[Figure]:
+    """The figures of all stories that have evidence; those of one name become one."""
+    drawn: dict[str, Figure] = {}
+    for name, story in STORIES.items():
+        for draw in story.draw if name in evidence else ():
+            what = f"the evidence for {name!r} in {folder}"
+            figure = _guard(lambda draw=draw, name=name: draw(evidence[name]), what)
+            if figure is not None and figure.name in drawn:
+                first = drawn[figure.name]
+                figure = replace(first, panels=first.panels + figure.panels)
+            if figure is not None:
+                drawn[figure.name] = figure
+    return list(drawn.values())
 
 
 def _guard(build: Any, what: str) -> Any:
     try:
         return build()
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, RunError) as error:
         if isinstance(error, ReportError):
             raise
         raise ReportError(f"{what} is damaged ({error!r}): write it again") from error

@@ -10,7 +10,12 @@ from pathlib import Path
 from mirrormargin.errors import ReportError
 from mirrormargin.figures.highlights import HighlightedTexts
 from mirrormargin.report.contents import Contents
-from mirrormargin.report.verdicts import VERDICTS, count_verdicts, describe_published, name_paper
+from mirrormargin.report.verdicts import (
+    VERDICTS,
+    count_verdicts,
+    describe_published,
+    group_by_paper,
+)
 from mirrormargin.runs import write_atomically
 
 __all__ = ["format_markdown", "write_markdown"]
@@ -37,16 +42,10 @@ def format_markdown(contents: Contents, title: str, command: str | None) -> str:
     lines = [f"# {_escape(title)}", "", f"{number} {noun}: {summary}.", ""]
     if command is not None:
         lines += [f"Made by `{command}`.", ""]
-    places = [(str(one.get("folder", "")), str(one.get("paper", ""))) for one in contents.claims]
-    for folder, paper in dict.fromkeys(places):
-        heading = name_paper(paper)
-        if folder:
-            heading = f"{folder}: {heading[0].lower()}{heading[1:]}"
+    for heading, claims in group_by_paper(contents.claims).items():
         lines += [f"## {_escape(heading)}", "", "| claim | published | measured | verdict |"]
         lines.append("|---|---|---|---|")
-        for claim, place in zip(contents.claims, places, strict=True):
-            if place != (folder, paper):
-                continue
+        for claim in claims:
             name = str(claim["verdict"])
             verdict = f"{VERDICTS[name].symbol} {name}" if name in VERDICTS else name
             if name != "reproduced" and claim.get("note"):

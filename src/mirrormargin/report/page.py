@@ -1,30 +1,36 @@
 """One HTML file with everything in it: text, styles, scripts, numbers. It needs no network.
 
-    page.html   the frame            page.css   light and dark, wide and narrow
-    plots.js    panels to Plotly     page.js    filters, legends, sliders, downloads
+    templates/page.html       the frame, with claims.html, figures.html and parts.html
+    templates/page.css        light and dark, wide and narrow
+    templates/plots.js        panels to Plotly
+    templates/page.js         filters, legends, sliders, downloads
 
-Plotly's own script is copied in from the installed package.
+Jinja escapes all text. Plotly's own script is copied in from the installed package.
 """
 
 from __future__ import annotations
 
-from html import escape
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from string import Template
+from typing import TYPE_CHECKING, Any
 
 from mirrormargin.errors import ReportError
 from mirrormargin.report.contents import Contents
 from mirrormargin.report.payload import format_payload
-from mirrormargin.report.sections import (
-    format_claims,
-    format_colophon,
-    format_figures,
-    name_anchors,
+from mirrormargin.report.verdicts import (
+    RECALLED,
+    VERDICTS,
+    Verdict,
+    count_verdicts,
+    group_by_paper,
 )
 from mirrormargin.runs import write_atomically
 
-__all__ = ["MAX_BYTES", "format_page", "write_page"]
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+__all__ = ["MAX_BYTES", "format_page", "name_anchors", "write_page"]
 
 MAX_BYTES = 6_000_000
 TITLE = "What training reached"
@@ -33,13 +39,33 @@ LEAD = (
     " every claim with its verdict, every verdict with its numbers."
 )
 LEAD_OF_RUNS = "How attention trained by mirror descent got to where it is."
+PROVENANCE = {
+    "seen": "seen in the paper, its code or its figures",
+    "derived": "derived from the paper's statements",
+    "recalled": RECALLED,
+    "own": "measured here, not published elsewhere",
+}
+TEXTS = (
+    "id",
+    "title",
+    "verdict",
+    "statement",
+    "published",
+    "measured",
+    "note",
+    "source",
+    "command",
+    "paper",
+    "folder",
+)
+UNKNOWN = Verdict("?", "?", "open")
 
 
 def write_page(contents: Contents, out: Path, title: str | None, command: str | None) -> None:
     """Write the page.
 
     Raises:
-        ReportError: If plotly is not installed, or the page would be too large.
+        ReportError: If plotly or jinja2 is not installed, or the page would be too large.
         RunError: If the file cannot be written.
     """
     text = format_page(contents, title, command)
@@ -48,37 +74,116 @@ def write_page(contents: Contents, out: Path, title: str | None, command: str | 
 
 def format_page(contents: Contents, title: str | None, command: str | None) -> str:
     """The page as text, below ``MAX_BYTES`` in UTF-8."""
-    figures = contents.figures
-    names = [figure.name for figure in figures]
+    names = [figure.name for figure in contents.figures]
     anchors = dict(zip(names, name_anchors("fig", names), strict=True))
-    claim_anchors = name_anchors("claim", [claim["id"] for claim in contents.claims])
-    belongs: dict[str, list[tuple[str, str]]] = {}
-    for claim, anchor in zip(contents.claims, claim_anchors, strict=True):
-        for name in claim["figures"]:
-            belongs.setdefault(name, []).append((anchor, claim["id"]))
-    titles = {figure.name: (anchors[figure.name], figure.title) for figure in figures}
-    parts = {
-        "title": escape(title or TITLE),
-        "lead": escape(LEAD if contents.claims else LEAD_OF_RUNS),
-        "claims": format_claims(contents.claims, claim_anchors, titles),
-        "figures": format_figures(figures, anchors, belongs),
-        "colophon": format_colophon(contents.facts, command),
+    claims = _describe_claims(contents, anchors)
+    shown_by: dict[str, list[tuple[str, str]]] = {}
+    for claim, row in zip(claims, contents.claims, strict=True):
+        for name in row["figures"]:
+            shown_by.setdefault(name, []).append((claim["anchor"], claim["id"]))
+    values = {
+        "title": title or TITLE,
+        "lead": LEAD if claims else LEAD_OF_RUNS,
+        "claims": claims,
+        "groups": group_by_paper(claims),
+        "counts": count_verdicts(claims),
+        "verdicts": VERDICTS,
+        "recalled": RECALLED,
+        "figures": contents.figures,
+        "anchors": anchors,
+        "shown_by": shown_by,
+        "facts": [(name.replace("_", " ").capitalize(), text) for name, text in contents.facts],
+        "command": command,
         "plotly": _read_plotly(),
-        "css": _read_asset("page.css"),
-        "plots": _read_asset("plots.js"),
-        "script": _read_asset("page.js"),
+        "css": _read_template("page.css"),
+        "plots": _read_template("plots.js"),
+        "script": _read_template("page.js"),
     }
-    parts["navigation"] = _format_navigation(parts)
-    room = MAX_BYTES - sum(len(part.encode()) for part in parts.values()) - 10_000
-    parts["data"] = format_payload(figures, anchors, room)
-    return Template(_read_asset("page.html")).substitute(parts)
+    page = _load_template("page.html")
+    room = MAX_BYTES - len(page.render(values, data="").encode())
+    return page.render(values, data=format_payload(contents.figures, anchors, room))
 
 
-def _format_navigation(parts: dict[str, str]) -> str:
-    names = {"claims": "verdicts", "figures": "figures", "colophon": "environment"}
-    labels = {"claims": "Verdicts", "figures": "Figures", "colophon": "How it was made"}
-    links = [f'<a href="#{names[key]}">{labels[key]}</a>' for key in names if parts[key]]
-    return f'<nav class="contents" aria-label="Contents">{"".join(links)}</nav>' if links else ""
+def name_anchors(prefix: str, names: Sequence[str]) -> list[str]:
+    """An id for each name: letters, digits and hyphens, no two alike."""
+    anchors: list[str] = []
+    for name in names:
+        words = "".join(one if one.isascii() and one.isalnum() else " " for one in name).split()
+        base = "-".join([prefix, *words]) if words else f"{prefix}-"
+        anchor, number = base, 1
+        while anchor in anchors:
+            number += 1
+            anchor = f"{base}-{number}"
+        anchors.append(anchor)
+    return anchors
+
+
+def _describe_claims(contents: Contents, anchors: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The claims as the template reads them."""
+    targets = {figure.name: (anchors[figure.name], figure.title) for figure in contents.figures}
+    names = name_anchors("claim", [claim["id"] for claim in contents.claims])
+    rows = []
+    for claim, anchor in zip(contents.claims, names, strict=True):
+        provenance = str(claim.get("provenance") or "")
+        rows.append(
+            {
+                **{key: str(claim.get(key) or "") for key in TEXTS},
+                "anchor": anchor,
+                "look": VERDICTS.get(claim["verdict"], UNKNOWN),
+                "is_recalled": provenance == "recalled",
+                "known_from": PROVENANCE.get(provenance, provenance),
+                "origin": _describe_origin(claim.get("origin") or {}),
+                "figures": [targets[name] for name in claim["figures"] if name in targets],
+                "tests": [_describe_test(test) for test in claim.get("tests") or []],
+            }
+        )
+    return rows
+
+
+def _describe_origin(origin: Mapping[str, Any]) -> str:
+    versions = origin.get("versions") or {}
+    texts = [
+        str(origin.get("kind") or ""),
+        f"by {origin['command']}" if origin.get("command") else "",
+        f"data sha256 {origin['data_sha256']}" if origin.get("data_sha256") else "",
+        " ".join(f"{name} {version}" for name, version in versions.items()),
+    ]
+    return "; ".join(text for text in texts if text)
+
+
+def _describe_test(test: Mapping[str, Any]) -> dict[str, Any]:
+    ends = [test.get("low"), test.get("high")]
+    return {
+        "name": str(test["name"]),
+        "expected": str(test.get("expected") or ""),
+        "value": _format_value(test.get("value")),
+        "interval": " to ".join(map(_format_value, ends)) if None not in ends else "–",
+        "holds": test["holds"],
+        "look": VERDICTS["reproduced" if test["holds"] else "not reproduced"],
+    }
+
+
+def _format_value(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    return f"{value:.4g}"
+
+
+def _load_template(name: str) -> Template:
+    try:
+        from jinja2 import Environment, FunctionLoader, StrictUndefined
+    except ImportError as error:
+        raise ReportError("a report needs jinja2: pip install 'mirrormargin[report]'") from error
+    environment = Environment(
+        loader=FunctionLoader(_read_template),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name)
 
 
 def _read_plotly() -> str:
@@ -89,5 +194,6 @@ def _read_plotly() -> str:
     return get_plotlyjs()
 
 
-def _read_asset(name: str) -> str:
-    return (resources.files("mirrormargin.report") / name).read_text(encoding="utf-8").strip()
+def _read_template(name: str) -> str:
+    folder = resources.files("mirrormargin.report") / "templates"
+    return (folder / name).read_text(encoding="utf-8").strip()

@@ -85,17 +85,17 @@ def write_static(figure: Figure, stem: Path) -> list[Path]:
     with mpl.rc_context(_SETTINGS):  # pyright: ignore[reportArgumentType]
         cells = [cell for panel in figure.panels for cell in _split(panel)]
         columns = 3 if len(cells) > len(figure.panels) else min(figure.columns, len(cells))
-        places, heights = _place(cells, columns)
+        cells_at, heights = _arrange(cells, columns)
         height = sum(heights) + 0.45
         canvas = Canvas(figsize=(WIDTH, height), layout="constrained")
         FigureCanvasAgg(canvas)
         canvas.get_layout_engine().set(w_pad=0.08, h_pad=0.06)  # pyright: ignore
         grid = canvas.add_gridspec(len(heights), columns, height_ratios=heights)
-        for panel, place in zip(cells, places, strict=True):
-            axes = canvas.add_subplot(grid[place])
+        for panel, at in zip(cells, cells_at, strict=True):
+            axes = canvas.add_subplot(grid[at])
             _draw_panel(axes, panel, 1 if panel.is_wide else columns)
         rows = _draw_legend(canvas, figure)
-        # What few rows take, panels can spare; many get a place of their own.
+        # What few rows take, panels can spare; many get rows of their own.
         canvas.set_size_inches(WIDTH, height + LEGEND_ROW * max(0, rows - 3))
         # Once: to lay out takes as long as to draw, and the three files look the same.
         canvas.draw_without_rendering()
@@ -124,9 +124,9 @@ def _split(panel: Panel) -> list[Panel]:
     ]
 
 
-def _place(cells: list[Panel], columns: int) -> tuple[list[tuple[int, Any]], list[float]]:
+def _arrange(cells: list[Panel], columns: int) -> tuple[list[tuple[int, Any]], list[float]]:
     """Row and column of each panel, and the height of each row."""
-    places: list[tuple[int, Any]] = []
+    cells_at: list[tuple[int, Any]] = []
     heights: list[float] = []
     free = 0  # columns left in the last row
     for panel in cells:
@@ -134,12 +134,12 @@ def _place(cells: list[Panel], columns: int) -> tuple[list[tuple[int, Any]], lis
             heights.append(_find_height(panel, columns))
             free = columns
         if panel.is_wide:
-            places.append((len(heights) - 1, slice(None)))
+            cells_at.append((len(heights) - 1, slice(None)))
             free = 0
         else:
-            places.append((len(heights) - 1, columns - free))
+            cells_at.append((len(heights) - 1, columns - free))
             free -= 1
-    return places, heights
+    return cells_at, heights
 
 
 def _find_height(panel: Panel, columns: int) -> float:
@@ -199,9 +199,9 @@ def _draw_arrow(axes: Axes, x: np.ndarray, y: np.ndarray, color: str) -> None:
         )
 
 
-def _draw_bars(axes: Axes, series: Series, place: int, count: int) -> None:
+def _draw_bars(axes: Axes, series: Series, index: int, count: int) -> None:
     width = 0.8 / count
-    x = series.x + (place - (count - 1) / 2) * width
+    x = series.x + (index - (count - 1) / 2) * width
     color = find_color(series.color_key).light
     axes.bar(x, series.y, 0.92 * width, color=color, label=series.label)
     _draw_errors(axes, x, series, INK.light)
@@ -285,8 +285,8 @@ def _draw_heat(axes: Axes, heat: HeatFrames, aspect: Literal["equal", "auto"]) -
         ("y", heat.row_labels, heat.row_ticks),
     ):
         shown = ticks or [(i, labels[i]) for i in range(0, len(labels), -(-len(labels) // 12))]
-        places, texts = zip(*shown, strict=True)
-        axes.set(**{f"{name}ticks": places, f"{name}ticklabels": texts})
+        positions, texts = zip(*shown, strict=True)
+        axes.set(**{f"{name}ticks": positions, f"{name}ticklabels": texts})
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
 

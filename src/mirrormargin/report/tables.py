@@ -64,8 +64,8 @@ def _list_points(panel: Panel) -> Iterator[tuple[str, ...]]:
         low = empty if series.low is None else series.low
         high = empty if series.high is None else series.high
         for x, *rest in zip(series.x, series.y, low, high, strict=True):
-            place = panel.x.ticks[int(x)] if panel.x.ticks else _format(x)
-            yield (panel.title, series.label, place, *map(_format, rest))
+            where = panel.x.ticks[int(x)] if panel.x.ticks else _format(x)
+            yield (panel.title, series.label, where, *map(_format, rest))
     if panel.heat is not None:
         heat = panel.heat
         for frame, i, j in np.ndindex(heat.values.shape):

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["RECALLED", "VERDICTS", "Verdict", "count_verdicts", "describe_published", "name_paper"]
+__all__ = [
+    "RECALLED",
+    "VERDICTS",
+    "Verdict",
+    "count_verdicts",
+    "describe_published",
+    "group_by_paper",
+    "name_paper",
+]
 
 RECALLED = "rate class, recalled"
 
@@ -15,15 +23,14 @@ class Verdict(NamedTuple):
 
     symbol: str
     ascii: str
-    ansi: str
     style: str
 
 
 VERDICTS = {
-    "reproduced": Verdict("✓", "+", "32", "good"),
-    "reproduced differently": Verdict("≈", "~", "33", "partly"),
-    "not reproduced": Verdict("✗", "x", "31", "bad"),
-    "not run": Verdict("○", "o", "2", "open"),
+    "reproduced": Verdict("✓", "+", "good"),
+    "reproduced differently": Verdict("≈", "~", "partly"),
+    "not reproduced": Verdict("✗", "x", "bad"),
+    "not run": Verdict("○", "o", "open"),
 }
 
 
@@ -39,6 +46,17 @@ def describe_published(claim: dict[str, Any]) -> str:
     if claim.get("provenance") == "recalled":
         return f"{published} ({RECALLED})" if published else RECALLED
     return published or "-"
+
+
+def group_by_paper(claims: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The claims under a heading for each paper, of each folder if they are from several."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for claim in claims:
+        heading, folder = name_paper(str(claim.get("paper", ""))), str(claim.get("folder", ""))
+        if folder:
+            heading = f"{folder}: {heading[0].lower()}{heading[1:]}"
+        groups.setdefault(heading, []).append(claim)
+    return groups
 
 
 def name_paper(paper: str) -> str:

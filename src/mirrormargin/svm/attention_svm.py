@@ -19,12 +19,18 @@ from numpy.typing import ArrayLike, NDArray
 from mirrormargin.arguments import check_count, check_exponent, check_number, check_threads
 from mirrormargin.errors import ProblemError
 from mirrormargin.geometry.compiler import has_numba
-from mirrormargin.svm.compiled import Jobs, fits_kernel
-from mirrormargin.svm.inputs import check_cap, read_attention, read_rhs, read_start
+from mirrormargin.geometry.threads import limit_threads
+from mirrormargin.svm.inputs import (
+    Jobs,
+    check_cap,
+    fits_kernel,
+    read_attention,
+    read_rhs,
+    read_start,
+)
 from mirrormargin.svm.interior.constraints import MatrixConstraints, TokenConstraints
-from mirrormargin.svm.interior.program import Program
-from mirrormargin.svm.interior.solver import Outcome, Status, refuse_row, solve_program
-from mirrormargin.svm.interior.threads import limit_threads
+from mirrormargin.svm.interior.program import Outcome, Program, Status
+from mirrormargin.svm.interior.solver import refuse_row, solve_program
 from mirrormargin.svm.solution import MaxMarginSolution, describe
 
 __all__ = [
@@ -178,17 +184,17 @@ def reference_tokens(chosen: NDArray[Any]) -> NDArray[Any]:
 def _solve_compiled(
     X: Array, z: Array, chosen: NDArray[Any], p: float, tol: float, max_iter: int
 ) -> Outcome | None:
-    """What the kernel offers, if it is certified."""
+    """What the kernel finds, if it is certified."""
     from mirrormargin.svm.compiled.jobs import solve_jobs  # numba is slow to import
 
     only = np.zeros(1, np.intp)
     jobs = Jobs(X[None], z[None], only, reference_tokens(chosen)[None], np.array([p]))
-    offers = solve_jobs(jobs, 0.5 * tol, max_iter, threads=1)
-    gap = float(offers.gap[0])
-    if not gap + float(offers.rounding[0]) <= tol:
+    candidates = solve_jobs(jobs, 0.5 * tol, max_iter, threads=1)
+    gap = float(candidates.gap[0])
+    if not gap + float(candidates.rounding[0]) <= tol:
         return None
-    w, lam = offers.W[0].reshape(-1), offers.lam[0].reshape(-1)
-    return Outcome(Status.OPTIMAL, int(offers.steps[0]), COMPILED, gap, w, lam)
+    w, lam = candidates.W[0].reshape(-1), candidates.lam[0].reshape(-1)
+    return Outcome(Status.OPTIMAL, int(candidates.steps[0]), COMPILED, gap, w, lam)
 
 
 def to_small_matrix(program: Program) -> Program:
@@ -213,9 +219,9 @@ def find_identical(
         return None
     row = int(rows[0])
     T = X.shape[1]
-    i, place = divmod(row, T - 1)
+    i, other = divmod(row, T - 1)
     a = int(reference_tokens(chosen)[i])
-    return i, a, place + (place >= a), row
+    return i, a, other + (other >= a), row
 
 
 def scatter(rows: NDArray[Any], chosen: NDArray[Any], T: int) -> NDArray[Any]:

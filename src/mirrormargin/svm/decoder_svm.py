@@ -21,11 +21,11 @@ from mirrormargin.arguments import (
 )
 from mirrormargin.attention.problem import read_labels
 from mirrormargin.errors import ProblemError
+from mirrormargin.geometry.threads import limit_threads
 from mirrormargin.svm.inputs import check_cap, read_start
 from mirrormargin.svm.interior.constraints import MatrixConstraints
 from mirrormargin.svm.interior.program import Program
 from mirrormargin.svm.interior.solver import refuse_row, solve_program
-from mirrormargin.svm.interior.threads import limit_threads
 from mirrormargin.svm.solution import MaxMarginSolution, describe
 
 __all__ = ["DecoderSVM", "solve_decoder_svm"]

@@ -1,7 +1,8 @@
-"""Reading what the solvers are given: tokens, queries, selections, right-hand sides, starts."""
+"""What the solvers are given: tokens, queries, selections, right-hand sides, starts; many jobs."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,23 @@ from mirrormargin.arguments import check_number, check_shape, read_array, read_n
 from mirrormargin.attention.problem import read_queries, read_tokens
 from mirrormargin.errors import ProblemError
 
-__all__ = ["check_cap", "read_attention", "read_rhs", "read_selections", "read_start"]
+__all__ = [
+    "Integers",
+    "Jobs",
+    "check_cap",
+    "fits_kernel",
+    "other_tokens",
+    "read_attention",
+    "read_rhs",
+    "read_selections",
+    "read_start",
+]
 
 Array = NDArray[np.float64]
+Integers = NDArray[np.intp]
+
+MAX_ROWS = 120  # of the compiled kernel
+MAX_ENTRIES = 50_000  # of A; beyond, BLAS is faster than the kernel's loops
 
 
 def read_attention(tokens: Any, queries: Any, selection: Any) -> tuple[Array, Array, NDArray[Any]]:
@@ -108,3 +123,40 @@ def read_start(warm_start: Any, shape: tuple[int, ...]) -> Array:
     if not duals.max() > 0:
         raise ProblemError("warm_start has no positive dual: give the duals of a solution")
     return duals
+
+
+def fits_kernel(n: int, T: int, d: int) -> bool:
+    """Whether problems of this shape are small enough for the kernel."""
+    m = n * (T - 1)
+    return m <= MAX_ROWS and m * d * d <= MAX_ENTRIES
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """What to solve, J jobs on problems of one shape.
+
+    Attributes:
+        tokens: (P, n, T, d).
+        queries: (P, n, d).
+        problem: (J,), which problem.
+        chosen: (J, n), the selected tokens.
+        p: (J,), the exponents.
+    """
+
+    tokens: Array
+    queries: Array
+    problem: Integers
+    chosen: Integers
+    p: Array
+
+    def __len__(self) -> int:
+        return len(self.problem)
+
+    def __getitem__(self, part: slice) -> Jobs:
+        return Jobs(self.tokens, self.queries, self.problem[part], self.chosen[part], self.p[part])
+
+
+def other_tokens(chosen: Integers, T: int) -> Integers:
+    """The indices of all tokens but the chosen one, in order: shape (..., T - 1)."""
+    indices = np.arange(T - 1)
+    return indices + (indices >= chosen[..., None])

@@ -18,7 +18,7 @@ from mirrormargin.errors import ProblemError
 from mirrormargin.svm.attention_svm import AttentionSVM, build_program, solve_attention_svm
 from mirrormargin.svm.inputs import read_attention
 from mirrormargin.svm.interior.constraints import TokenConstraints
-from mirrormargin.svm.interior.solver import Status
+from mirrormargin.svm.interior.program import Status
 
 __all__ = ["is_locally_optimal"]
 

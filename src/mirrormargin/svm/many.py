@@ -21,7 +21,7 @@ from mirrormargin.arguments import check_count, check_number, check_threads, rea
 from mirrormargin.attention.problem import AttentionProblem, read_problems
 from mirrormargin.errors import ProblemError, SolverError
 from mirrormargin.geometry.compiler import has_numba
-from mirrormargin.geometry.sharing import count_cores
+from mirrormargin.geometry.threads import count_cores, limit_threads
 from mirrormargin.svm.attention_svm import (
     COMPILED,
     MAX_ITER,
@@ -29,14 +29,12 @@ from mirrormargin.svm.attention_svm import (
     build_program,
     solve_attention_svm,
 )
-from mirrormargin.svm.compiled import Jobs, fits_kernel, other_tokens
-from mirrormargin.svm.inputs import read_selections
-from mirrormargin.svm.interior.solver import Status
-from mirrormargin.svm.interior.threads import limit_threads
+from mirrormargin.svm.inputs import Jobs, fits_kernel, other_tokens, read_selections
+from mirrormargin.svm.interior.program import Status
 from mirrormargin.svm.solution import SUPPORT, FarkasCertificate
 
 if TYPE_CHECKING:
-    from mirrormargin.svm.compiled.jobs import Offers
+    from mirrormargin.svm.compiled.jobs import Candidates
 
 __all__ = ["AttentionSVMs", "solve_many"]
 
@@ -168,13 +166,13 @@ def solve_many(
     check_number("tol", tol, above=0.0, below=1.0, hint="1e-8 is the default")
     check_count("max_iter", max_iter)
     check_threads(threads)
-    jobs, places = _collect_jobs(members, exponents, chosen)
+    jobs, job_of = _collect_jobs(members, exponents, chosen)
     columns = _make_columns(jobs)
     if fits_kernel(n, T, d) and has_numba():
         from mirrormargin.svm.compiled.jobs import solve_jobs
 
-        offers = solve_jobs(jobs, 0.5 * tol, int(max_iter), threads or count_cores())
-        left = _enter_offers(columns, jobs, offers, tol)
+        candidates = solve_jobs(jobs, 0.5 * tol, int(max_iter), threads or count_cores())
+        left = _enter_candidates(columns, jobs, candidates, tol)
     else:
         left = np.arange(len(jobs))
     # One core: on several, the bits could depend on their number.
@@ -189,7 +187,7 @@ def solve_many(
     shape = chosen.shape[:3]
     record = AttentionSVMs(
         **{
-            name: column[places].reshape(*shape, *column.shape[1:])
+            name: column[job_of].reshape(*shape, *column.shape[1:])
             for name, column in columns.items()
         },
         p=exponents,
@@ -205,14 +203,14 @@ def solve_many(
 def _collect_jobs(
     members: tuple[AttentionProblem, ...], exponents: Array, chosen: NDArray[np.intp]
 ) -> tuple[Jobs, NDArray[np.intp]]:
-    """Each combination once, and for each place of the result the job that belongs there."""
+    """Each combination once, and for each entry of the result the index of its job."""
     n = chosen.shape[-1]
     different, which = np.unique(exponents, return_inverse=True)
     keys = np.empty((*chosen.shape[:-1], n + 2), np.intp)
     keys[..., 0] = np.arange(len(members))[:, None, None]
     keys[..., 1] = which[:, None]
     keys[..., 2:] = chosen
-    jobs, places = np.unique(keys.reshape(-1, n + 2), axis=0, return_inverse=True)
+    jobs, job_of = np.unique(keys.reshape(-1, n + 2), axis=0, return_inverse=True)
     return (
         Jobs(
             np.stack([problem.tokens for problem in members]),
@@ -221,7 +219,7 @@ def _collect_jobs(
             chosen=np.ascontiguousarray(jobs[:, 2:]),
             p=different[jobs[:, 1]],
         ),
-        places.reshape(-1),
+        job_of.reshape(-1),
     )
 
 
@@ -242,22 +240,22 @@ def _make_columns(jobs: Jobs) -> dict[str, NDArray[Any]]:
     }
 
 
-def _enter_offers(
-    columns: dict[str, NDArray[Any]], jobs: Jobs, offers: Offers, tol: float
+def _enter_candidates(
+    columns: dict[str, NDArray[Any]], jobs: Jobs, candidates: Candidates, tol: float
 ) -> NDArray[np.intp]:
     """Enter what is certified; return the jobs that are left."""
-    certified = offers.gap + offers.rounding <= tol
+    certified = candidates.gap + candidates.rounding <= tol
     good = np.flatnonzero(certified)
-    columns["W"][good] = offers.W[good]
-    columns["margin"][good] = 1 / offers.norm[good]
-    columns["gap"][good] = offers.gap[good]
-    columns["iterations"][good] = offers.steps[good]
+    columns["W"][good] = candidates.W[good]
+    columns["margin"][good] = 1 / candidates.norm[good]
+    columns["gap"][good] = candidates.gap[good]
+    columns["iterations"][good] = candidates.steps[good]
     columns["status"][good] = Status.OPTIMAL
     columns["method"][good] = COMPILED
     others = other_tokens(jobs.chosen[good], jobs.tokens.shape[2])
     rows = good[:, None, None], np.arange(others.shape[1])[:, None], others
-    columns["duals"][rows] = offers.lam[good]
-    columns["support"][rows] = offers.slack[good] <= SUPPORT
+    columns["duals"][rows] = candidates.lam[good]
+    columns["support"][rows] = candidates.slack[good] <= SUPPORT
     return np.flatnonzero(~certified)
 
 
@@ -286,7 +284,7 @@ def _check(record: AttentionSVMs) -> None:
     failed = np.argwhere(record.status != Status.OPTIMAL)
     if not failed.size:
         return
-    i, j, k = (int(place) for place in failed[0])
+    i, j, k = (int(index) for index in failed[0])
     try:
         record[i, j, k].check()
     except SolverError as error:

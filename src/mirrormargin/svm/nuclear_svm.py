@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.arguments import check_count, check_number, check_threads, read_numbers
 from mirrormargin.errors import ProblemError
+from mirrormargin.geometry.threads import limit_threads
 from mirrormargin.svm.attention_svm import (
     MAX_ITER,
     build_program,
@@ -28,7 +29,6 @@ from mirrormargin.svm.attention_svm import (
     to_small_matrix,
 )
 from mirrormargin.svm.inputs import read_attention
-from mirrormargin.svm.interior.certificate import cancellation
 from mirrormargin.svm.interior.constraints import TokenConstraints
 from mirrormargin.svm.interior.nuclear_path import (
     NuclearRows,
@@ -36,9 +36,8 @@ from mirrormargin.svm.interior.nuclear_path import (
     nuclear_norm,
     spectral_norm,
 )
-from mirrormargin.svm.interior.program import Program
-from mirrormargin.svm.interior.solver import Outcome, Status, refuse_row, solve_program
-from mirrormargin.svm.interior.threads import limit_threads
+from mirrormargin.svm.interior.program import Outcome, Program, Status, cancellation
+from mirrormargin.svm.interior.solver import refuse_row, solve_program
 from mirrormargin.svm.solution import (
     SUPPORT,
     CertifiedSolution,
@@ -77,7 +76,7 @@ class NuclearSVM(CertifiedSolution):
     remedy: ClassVar[str] = "change the selection or remove a sequence"
 
     def residuals(self) -> Residuals:
-        """Measure the optimality conditions anew, from the problem's own arrays.
+        """Measure the optimality conditions again, from the problem's own arrays.
 
         ``stationarity`` is ``1 - <W, A' lam> / (|W|_* |A' lam|_2)``, zero if and only if a
         multiple of ``A' lam`` is a subgradient of the nuclear norm at W.

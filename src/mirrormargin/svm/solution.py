@@ -16,9 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import NotSeparableError, SolverError
-from mirrormargin.svm.interior.certificate import cancellation
-from mirrormargin.svm.interior.program import FEASIBILITY, Program, lp_norm, signed_power
-from mirrormargin.svm.interior.solver import Outcome, Status, measure_gap, rounding
+from mirrormargin.geometry import lp_norm, signed_power
+from mirrormargin.svm.interior.program import (
+    FEASIBILITY,
+    Outcome,
+    Program,
+    Status,
+    cancellation,
+    measure_gap,
+    rounding,
+)
 
 __all__ = [
     "SUPPORT",
@@ -115,10 +122,10 @@ class CertifiedSolution(ABC):
 
     @abstractmethod
     def residuals(self) -> Residuals:
-        """Measure the optimality conditions anew, from the problem's own arrays."""
+        """Measure the optimality conditions again, from the problem's own arrays."""
 
     def is_optimal(self, tol: float | None = None) -> bool:
-        """Whether the conditions hold, measured anew, with a gap of at most ``tol``."""
+        """Whether the conditions hold, measured again, with a gap of at most ``tol``."""
         tol = self.tol if tol is None else tol
         r = self.residuals()
         feasible = r.primal <= FEASIBILITY + r.rounding and r.dual == 0.0
@@ -186,7 +193,7 @@ class MaxMarginSolution(CertifiedSolution):
     w: Array
 
     def residuals(self) -> Residuals:
-        """Measure the optimality conditions anew, from the problem's own arrays."""
+        """Measure the optimality conditions again, from the problem's own arrays."""
         program, w, lam = self.program, self.w, self.lam
         if not np.isfinite(w).all():
             return Residuals(*[np.inf] * 5, rounding=0.0)

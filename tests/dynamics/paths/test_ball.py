@@ -6,11 +6,9 @@ from mpmath import mp
 from scipy.linalg import block_diag
 from scipy.optimize import minimize
 
-from mirrormargin.dynamics.paths.anderson import AndersonMixing
-from mirrormargin.dynamics.paths.ball import Ball
-from mirrormargin.dynamics.paths.blocks import LossByMargins
-from mirrormargin.dynamics.paths.log_losses import LOG_LOSSES
-from mirrormargin.dynamics.paths.tangent_system import TangentSystem, keep_positive
+from mirrormargin.dynamics.paths.ball import Ball, TangentSystem, keep_positive
+from mirrormargin.dynamics.paths.block_losses import LOG_LOSSES, LossByMargins
+from mirrormargin.dynamics.paths.joint_landscape import AndersonMixing
 
 LOGISTIC = LOG_LOSSES["logistic"]
 

@@ -181,7 +181,7 @@ def test_a_path_that_is_not_certified_says_so():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"p": 0.5}, "p is 0.5, but must be above 1"),
+        ({"p": 0.5}, "p is 0.5: give a number above 1"),
         ({"radii": [1.0]}, "belong together"),
         ({"radii": [1.0, 2.0], "head_radii": [1.0]}, "2 entries and head_radii 1"),
         ({"radii": [2.0, 1.0], "head_radii": [1.0, 2.0]}, r"radii\[1\] is 1 after 2"),

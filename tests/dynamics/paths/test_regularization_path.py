@@ -215,13 +215,13 @@ def test_a_path_that_is_not_certified_says_so():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"p": 1.0}, "p is 1.0, but must be above 1"),
+        ({"p": 1.0}, "p is 1.0: give a number above 1"),
         ({"p": "two"}, "p is 'two'"),
         ({"radii": []}, "at least one radius"),
         ({"radii": [[1.0, 2.0]]}, "at least one radius"),
         ({"radii": [0.0, 1.0]}, "give positive radii"),
         ({"radii": [1.0, 3.0, 2.0]}, r"radii\[2\] is 2 after 3"),
-        ({"radii": [1.0, np.inf]}, "radii must be finite"),
+        ({"radii": [1.0, np.inf]}, r"radii.* is inf: give finite numbers"),
         ({"radii": ["a"]}, "real numbers"),
         ({"num_radii": 0}, "num_radii is 0"),
         ({"num_starts": -1}, "num_starts is -1"),

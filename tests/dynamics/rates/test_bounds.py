@@ -29,7 +29,7 @@ def test_the_claimed_rate_is_that_of_the_theorem(p, name, expected):
 
 @pytest.mark.parametrize("p", [1.0, 0.5, np.inf, np.nan, "two", None])
 def test_a_rate_is_claimed_for_p_above_one_only(p):
-    with pytest.raises(ProblemError, match="must be above 1"):
+    with pytest.raises(ProblemError, match="give a number above 1"):
         claimed_rate(p)
 
 

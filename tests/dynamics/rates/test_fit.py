@@ -285,7 +285,7 @@ Y = 1 / K
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"steps": K, "values": Y, "form": "cubic"}, "'cubic', but must be one of log, loglog"),
+        ({"steps": K, "values": Y, "form": "cubic"}, "'cubic': give one of log, loglog"),
         ({"values": Y}, "neither of steps and log_steps are given"),
         ({"steps": K}, "neither of values and log_values are given"),
         ({"steps": K, "log_steps": np.log(K), "values": Y}, "both of steps and log_steps"),
@@ -309,9 +309,9 @@ Y = 1 / K
         ({"steps": K, "values": Y, "window": (1e5, 2e5)}, "usable points of 40.*widen the window"),
         ({"steps": K, "values": Y, "window": (10, 5)}, r"window is \(10, 5\): give a pair"),
         ({"steps": K, "values": Y, "window": 5}, "window is 5: give a pair"),
-        ({"steps": K, "values": Y, "confidence": 1.0}, "confidence is 1.0, but must be above 0"),
+        ({"steps": K, "values": Y, "confidence": 1.0}, "confidence is 1.0: give a number above 0"),
         ({"steps": K, "values": Y, "confidence": "high"}, "confidence is 'high'"),
-        ({"steps": K, "values": Y, "claimed": 0.0}, "claimed is 0.0, but must be above 0"),
+        ({"steps": K, "values": Y, "claimed": 0.0}, "claimed is 0.0: give a number above 0"),
         ({"steps": K, "values": Y, "claimed": np.nan}, "claimed is nan"),
         ({"steps": K, "values": Y, "tol": 1.0}, "tol is 1.0"),
         ({"steps": 1e17 + 16 * np.arange(9), "values": Y[:9]}, "same logarithm"),

@@ -33,12 +33,14 @@ def read_records(folder: Path) -> dict[str, dict[str, Any]]:
             record = json.loads(path.read_bytes())
             records[record["key"]] = record
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ClaimError(f"the record {path} is damaged: remove it to make it anew") from error
+            raise ClaimError(
+                f"the record {path} is damaged: remove it, and it is made again"
+            ) from error
     return records
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:
-    """Write a record to its place, atomically."""
+    """Write a record to the file that its key names, atomically."""
     path = folder / f"{record['key']}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     # One line a part: small, and still readable in a diff.

@@ -1,7 +1,7 @@
 r"""Doing the campaign: make every record that is missing, with any number of processes.
 
 Processes need no master. Each looks for the first run without a record that nobody holds, trains
-it (or goes on where it was interrupted), writes its record, and looks again.
+it (or resumes what was interrupted), writes its record, and looks again.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from mirrormargin.attention.compiled import LOSS_CODES, Data, Memory, allocate, 
 from mirrormargin.dynamics.descent.loop import NUM_TENSORS, NUMBERS, advance
 from mirrormargin.dynamics.descent.record import MODES, RULES, End
 from mirrormargin.geometry.batched import power_each
-from mirrormargin.geometry.sharing import share_out
+from mirrormargin.geometry.threads import share_out
 
 __all__ = ["Batch", "make_batch"]
 
@@ -32,7 +32,7 @@ _FLOPS = 2e9  # a second, a low guess
 
 @dataclass
 class Batch:
-    """J runs. Weights are kept turned and padded, as the loop wants them.
+    """J runs. Weights are kept transposed and padded, as the loop wants them.
 
     Attributes:
         data: The problem of each run, J of them.
@@ -102,8 +102,8 @@ class Batch:
         todo = np.flatnonzero((self.end == End.RUNNING) & (self.step < targets)).tolist()
         steps = np.stack([self.step, targets], axis=1)
 
-        def follow(place: int, memory: tuple[Memory, Array]) -> None:
-            job = todo[place]
+        def follow(index: int, memory: tuple[Memory, Array]) -> None:
+            job = todo[index]
             codes, *arrays = self._views[job]
             self.step[job], self.end[job] = loop(codes, steps[job], *arrays, memory[1], memory[0])
 
@@ -120,20 +120,20 @@ class Batch:
         if self.mode == MODES["KQ"]:
             K, Q = self.factors()
             return K @ Q.swapaxes(-1, -2)
-        return _turn(self.w, self.dim, self.shape)
+        return _transpose(self.w, self.dim, self.shape)
 
     def factors(self) -> tuple[Array, Array]:
         """K and Q of each run, (problem, p, init, d, rank)."""
-        return _turn(self.w, self.dim, self.shape), _turn(self.w2, self.dim, self.shape)
+        return _transpose(self.w, self.dim, self.shape), _transpose(self.w2, self.dim, self.shape)
 
     def heads(self) -> Array:
         """v of each run, (problem, p, init, d)."""
         return self.w2[:, 0, : self.dim].reshape(*self.shape, -1).copy()
 
 
-def _turn(tensors: Array, d: int, shape: tuple[int, ...]) -> Array:
-    turned = tensors[:, :, :d].swapaxes(1, 2)
-    return np.ascontiguousarray(turned).reshape(*shape, *turned.shape[1:])
+def _transpose(tensors: Array, d: int, shape: tuple[int, ...]) -> Array:
+    transposed = tensors[:, :, :d].swapaxes(1, 2)
+    return np.ascontiguousarray(transposed).reshape(*shape, *transposed.shape[1:])
 
 
 def make_batch(
@@ -172,7 +172,7 @@ def make_batch(
         row = np.broadcast_to(value, E)
         table[:, NUMBERS.index(name)] = np.broadcast_to(row[:, None], shape).reshape(J)
     packed = [pack(problem) for problem in problems]
-    data = [copy.copy(packed[place[0]]) for place in np.ndindex(shape)]
+    data = [copy.copy(packed[run[0]]) for run in np.ndindex(shape)]
     if mode == "joint":  # the loop writes the scores of its head
         data = [one._replace(scores=one.scores.copy()) for one in data]
     duals = [power_each(tensor, p - 1) for tensor in tensors]

@@ -8,7 +8,7 @@ r"""The compiled training loop of one run: mirror descent on W, on (K, Q), or on
 
 for each tensor, with ``lr (k + 1)^-decay`` in place of lr at step k; Polyak's step is one for both
 factors. Gradients are mantissas with a log-scale, and steps are taken in their units, so that a run
-goes on where gradients underflow.
+continues where gradients underflow.
 
 The rules are those of :class:`mirrormargin.MirrorDescent`, and ``test_training_is_autograd_and_
 mirror_descent`` compares the two. Polyak's root is found by :mod:`mirrormargin.optim.polyak`.
@@ -25,7 +25,6 @@ import numpy as np
 from numba.core import types
 
 from mirrormargin.attention import compiled as attention
-from mirrormargin.attention import losses
 from mirrormargin.attention.compiled import (
     Data,
     Memory,
@@ -39,9 +38,9 @@ from mirrormargin.attention.compiled import (
 )
 from mirrormargin.dynamics.descent import record
 from mirrormargin.dynamics.descent.record import MODES, RULES, End
-from mirrormargin.geometry import compiled as geometry
-from mirrormargin.geometry import doubles
-from mirrormargin.geometry.doubles import (
+from mirrormargin.geometry.chunks import inlined
+from mirrormargin.geometry.compiler import CompiledFunction
+from mirrormargin.geometry.float64_loops import (
     absolute_sum,
     largest,
     leaf,
@@ -49,7 +48,6 @@ from mirrormargin.geometry.doubles import (
     signed_powers,
     weigh_rows,
 )
-from mirrormargin.geometry.routine import Routine
 from mirrormargin.optim import polyak
 
 __all__ = ["NUMBERS", "NUM_TENSORS", "advance"]
@@ -130,7 +128,7 @@ def _make_loop(version: int) -> Callable[..., Any]:
 
 @leaf
 def _multiply(Qt, Kt, Wt):
-    """``Wt[b] = sum_k Qt[k, b] Kt[k]``, the turned K Q'."""
+    """``Wt[b] = sum_k Qt[k, b] Kt[k]``, the transpose of K Q'."""
     rank, dp = Kt.shape
     weigh_rows(Qt.ctypes.data, 1, dp, Kt.ctypes.data, 0, dp, Wt.ctypes.data, len(Wt), rank)
 
@@ -225,7 +223,7 @@ def _decrease(tensor, step, p, spare):
     return total
 
 
-_find_log_root = geometry.inlined(polyak.make_root_finder(_excess))
+_find_log_root = inlined(polyak.make_root_finder(_excess))
 
 
 @leaf
@@ -244,6 +242,5 @@ _SIGNATURE = types.UniTuple(_whole, 2)(
     *(_matrix, _matrix, _matrix, _matrix, _stack, _memory),
 )
 
-_MODULES = (attention, losses, record, geometry, doubles, polyak)
-_SOURCES = [str(module.__file__) for module in _MODULES]
-advance: Routine = Routine(_make_loop, _SIGNATURE, [__file__, *_SOURCES])
+_SOURCES = (*attention.SOURCES, str(record.__file__), str(polyak.__file__), __file__)
+advance = CompiledFunction(_make_loop, _SIGNATURE, _SOURCES)

@@ -24,9 +24,14 @@ from mirrormargin.arguments import (
     read_exponents,
 )
 from mirrormargin.attention.problem import AttentionProblem, read_problems
-from mirrormargin.dynamics.descent.inits import NormalInit, read_init
+from mirrormargin.dynamics.descent.plan import (
+    NormalInit,
+    plan_steps,
+    read_counts,
+    read_init,
+    read_lrs,
+)
 from mirrormargin.dynamics.descent.record import RULES, AttentionRecord, TrainingSettings
-from mirrormargin.dynamics.descent.schedule import plan_steps, read_counts, read_lrs
 from mirrormargin.errors import ProblemError
 from mirrormargin.geometry.compiler import require_numba
 
@@ -89,7 +94,7 @@ def train_attention(
         ProblemError: (a ValueError) If an argument has a wrong shape or value.
         MissingNumbaError: (an ImportError) If there is no Numba to compile with.
         TrainingInterrupted: (a KeyboardInterrupt) On Ctrl-C; its ``record`` holds what is done,
-            and :func:`resume_training` goes on from it.
+            and :func:`resume_training` continues it.
 
     Example:
         >>> from mirrormargin.attention import synthetic
@@ -181,7 +186,7 @@ def resume_training(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> AttentionRecord:
-    """Go on with the runs of a record, as if they had never stopped.
+    """Resume the runs of a record, as if they had never stopped.
 
     A complete record without ``keep_path`` has forgotten its matrices: where a run then selects
     other tokens in the end, its own target changes, and earlier divergences become nan.

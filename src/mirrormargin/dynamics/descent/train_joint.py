@@ -18,9 +18,14 @@ from numpy.typing import ArrayLike
 
 from mirrormargin.arguments import check_choice, check_number, check_threads, read_exponents
 from mirrormargin.attention.problem import AttentionProblem, read_problems
-from mirrormargin.dynamics.descent.inits import NormalInit, read_init
+from mirrormargin.dynamics.descent.plan import (
+    NormalInit,
+    plan_steps,
+    read_counts,
+    read_init,
+    read_lrs,
+)
 from mirrormargin.dynamics.descent.record import AttentionRecord, TrainingSettings
-from mirrormargin.dynamics.descent.schedule import plan_steps, read_counts, read_lrs
 from mirrormargin.errors import ProblemError
 from mirrormargin.geometry.compiler import require_numba
 
@@ -53,7 +58,7 @@ def train_joint(
     """Train W and the head v of every combination of problem, exponent and start.
 
     The record is that of :func:`train_attention`, with the head's part filled in; the problems' own
-    heads play no role. :func:`resume_training` goes on from it.
+    heads play no role. :func:`resume_training` continues it.
 
     Args:
         problems: One problem, or P of them of one shape and loss.

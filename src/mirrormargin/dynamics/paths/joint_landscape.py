@@ -18,15 +18,17 @@ from numpy.typing import NDArray
 
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.attention.logits import attend
-from mirrormargin.dynamics.paths.anderson import AndersonMixing
 from mirrormargin.dynamics.paths.ball import Ball, BallPoint
-from mirrormargin.dynamics.paths.blocks import LossByMargins, RiseByLogits
-from mirrormargin.dynamics.paths.gap_landscape import find_rows
+from mirrormargin.dynamics.paths.block_losses import (
+    LOG_LOSSES,
+    LossByMargins,
+    RiseByLogits,
+    find_rows,
+)
 from mirrormargin.dynamics.paths.joint_candidates import Candidate
-from mirrormargin.dynamics.paths.log_losses import LOG_LOSSES
-from mirrormargin.svm.interior.program import lp_norm, signed_power
+from mirrormargin.geometry import lp_norm, signed_power
 
-__all__ = ["JointBlocks", "JointLandscape", "JointPoint"]
+__all__ = ["AndersonMixing", "JointBlocks", "JointLandscape", "JointPoint"]
 
 Array = NDArray[np.float64]
 
@@ -35,6 +37,7 @@ MAX_SELECTIONS = 3  # to start from at each pair of radii
 MAX_TURNS = 200
 PATIENCE = 10  # turns without progress
 INTERIOR = 1e-9  # share of the radius
+CUTOFF = 1e-10  # of singular values: steps that repeat each other teach nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,3 +186,35 @@ class JointLandscape:
         if head.residual > tol:
             next_head = head_ball.minimize(r * v, tol, self._max_iter).x
         return JointPoint(head, matrix, next_head, ball)
+
+
+class AndersonMixing:
+    r"""Anderson mixing: a fixed-point iteration ``x <- g(x)`` that remembers its last steps.
+
+    If g is nearly linear, the differences of its last steps tell where ``g(x) - x`` would vanish:
+
+        gamma = argmin | f - dF gamma |_2,    next x = g - dG gamma,    f = g - x,
+
+    with dF and dG the columns of differences of the last f and g. In a space of few dimensions as
+    many steps solve a linear equation, where the plain iteration contracts by a constant factor
+    each time.
+
+    Args:
+        depth: How many differences it holds.
+    """
+
+    def __init__(self, depth: int = 6) -> None:
+        self._depth = depth
+        self._steps: list[tuple[Array, Array]] = []
+
+    def forget(self) -> None:
+        self._steps.clear()
+
+    def mix(self, x: Array, g: Array) -> Array:
+        """The next x, given the last one and what the iteration makes of it."""
+        self._steps = [*self._steps[-self._depth :], (g - x, g)]
+        if len(self._steps) == 1:
+            return g
+        dF, dG = (np.diff(np.array(each).T, axis=1) for each in zip(*self._steps, strict=True))
+        gamma = np.linalg.lstsq(dF, g - x, rcond=CUTOFF)[0]
+        return g - dG @ gamma

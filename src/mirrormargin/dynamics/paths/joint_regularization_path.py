@@ -33,17 +33,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.arguments import check_count, check_exponent, check_number, check_seed
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.paths.branches import Found, Progress, follow_branches
+from mirrormargin.dynamics.paths.block_losses import LOG_LOSSES
+from mirrormargin.dynamics.paths.branches import Found, Progress, follow_branches, read_pairs
 from mirrormargin.dynamics.paths.joint_candidates import Candidate, find_candidates, solve_candidate
 from mirrormargin.dynamics.paths.joint_landscape import JointBlocks, JointLandscape, JointPoint
-from mirrormargin.dynamics.paths.log_losses import LOG_LOSSES
 from mirrormargin.dynamics.paths.path_files import read_path, write_path
-from mirrormargin.dynamics.paths.radii import read_pairs
 from mirrormargin.dynamics.paths.regularization_path import ONE_THREAD_BELOW, PathStatus
 from mirrormargin.errors import ProblemError, SolverError
 from mirrormargin.geometry import directional_divergence
+from mirrormargin.geometry.threads import limit_threads
 from mirrormargin.svm import AttentionSVM, DecoderSVM
-from mirrormargin.svm.interior.threads import limit_threads
 
 __all__ = ["JointRegularizationPath", "joint_regularization_path"]
 
@@ -121,7 +120,7 @@ class JointRegularizationPath:
         )
 
     def measure_residuals(self) -> Array:
-        """Residuals of v and of W, (num_radii, 2), measured anew from the problem's arrays."""
+        """Residuals of v and of W, (num_radii, 2), measured again from the problem's arrays."""
         blocks = JointBlocks(self.problem, self.p)
         residuals = []
         for j, (r, R) in enumerate(zip(self.head_radii, self.radii, strict=True)):
@@ -210,7 +209,7 @@ def joint_regularization_path(
         tol: Largest residual of a certified point.
         max_iter: Bound on the Newton steps of each search.
         raise_on_failure: Whether to raise when a point is not certified.
-        progress: Called as ``progress(done, total)`` with numbers of pairs; begins anew, at most
+        progress: Called as ``progress(done, total)`` with numbers of pairs; starts again, at most
             twice, when the path has found a better selection than any that was known.
 
     Raises:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.paths.solution_files import (
+from mirrormargin.errors import RunError
+from mirrormargin.runs import read_run, write_run
+from mirrormargin.svm.solution_files import (
     pack_solution,
     unpack_attention,
     unpack_decoder,
 )
-from mirrormargin.errors import RunError
-from mirrormargin.runs import read_run, write_run
 
 __all__ = ["read_path", "write_path"]
 

@@ -10,6 +10,11 @@ wherever training itself would end. L is not convex, so a point can be proven to
 minimiser, by its residual and curvature, and not the global one: of many local searches the path
 keeps the lowest. What is minimised is the logarithm of the gap between L and its floor, which is in
 range and well scaled at every R; :mod:`mirrormargin.dynamics.paths` says how.
+
+Once the gap is small no random starts are needed, for then all optimal tokens lead: a sequence with
+another leader gives its optimal token at most half of the attention, and so the gap is at least
+
+    (1/n) (loss(m - (m - m') / 2) - loss(m)),      m and m' the two highest scores of the sequence.
 """
 
 from __future__ import annotations
@@ -25,16 +30,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.arguments import check_count, check_exponent, check_number, check_seed
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.paths.ball import BallPoint
-from mirrormargin.dynamics.paths.branches import Found, Progress, follow_branches
-from mirrormargin.dynamics.paths.gap_landscape import GapLandscape, find_gap, make_balls
+from mirrormargin.dynamics.paths.ball import Ball, BallPoint
+from mirrormargin.dynamics.paths.block_losses import LOG_LOSSES, find_gap, find_rows
+from mirrormargin.dynamics.paths.branches import Found, Progress, follow_branches, read_radii
 from mirrormargin.dynamics.paths.path_files import read_path, write_path
-from mirrormargin.dynamics.paths.radii import read_radii
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
-from mirrormargin.geometry import directional_divergence
+from mirrormargin.geometry import directional_divergence, lp_norm, signed_power
+from mirrormargin.geometry.threads import limit_threads
 from mirrormargin.svm import AttentionSVM, solve_attention_svm
-from mirrormargin.svm.interior.program import lp_norm
-from mirrormargin.svm.interior.threads import limit_threads
 
 __all__ = ["PathStatus", "RegularizationPath", "regularization_path"]
 
@@ -73,7 +76,7 @@ class RegularizationPath:
         residual: With G the gradient and ``x = W / |W|_p``, the dual norm of
             ``sign(x) |x|^(p-1) + G / |G|_q``; 0 where no direction along the sphere lowers L. Where
             W is inside the ball, or so flat a spot that L can change by rounding only, it is
-            ``R |G|_q / (L - floor)``: the share of the gap that the ball still offers.
+            ``R |G|_q / (L - floor)``: the share of the gap that the ball could still remove.
         curvature: Least second derivative of the Lagrangian along the sphere in units of the
             sphere's own curvature: 1 for a convex loss, positive at a strict local minimiser.
         is_interior: Whether ``|W|_p < R``.
@@ -111,8 +114,8 @@ class RegularizationPath:
         )
 
     def measure_residuals(self) -> Array:
-        """The residuals, measured anew from the problem's own gradient."""
-        balls = make_balls(self.problem, self.p, self.radii)
+        """The residuals, measured again from the problem's own gradient."""
+        balls = _make_balls(self.problem, self.p, self.radii)
         points = [
             ball.look(W.reshape(-1) / ball.radius, bool(is_interior))
             for ball, W, is_interior in zip(balls, self.W, self.is_interior, strict=True)
@@ -216,7 +219,7 @@ def regularization_path(
     else:
         R = read_radii("radii", radii)
     rng = np.random.default_rng(check_seed(seed))
-    landscape = GapLandscape(problem, p, R, target.W, num_starts, rng, max_iter)
+    landscape = _GapLandscape(problem, p, R, target.W, num_starts, rng, max_iter)
     small = min(problem.scores.size, problem.dim**2) <= ONE_THREAD_BELOW
     with limit_threads(1 if small else None):
         found = follow_branches(landscape, tol, progress)
@@ -266,7 +269,7 @@ def _record(
     problem: AttentionProblem,
     p: float,
     tol: float,
-    landscape: GapLandscape,
+    landscape: _GapLandscape,
     found: list[Found[BallPoint]],
     target: AttentionSVM,
 ) -> RegularizationPath:
@@ -298,3 +301,61 @@ def _record(
         target=target,
         status=PathStatus.CERTIFIED if is_certified.all() else PathStatus.NOT_CERTIFIED,
     )
+
+
+class _GapLandscape:
+    """The gap on the balls of several radii.
+
+    Args:
+        problem: The attention problem.
+        p: Exponent of the norm.
+        radii: R, increasing.
+        target: W_mm, where to start.
+        num_starts: Random starts at each radius.
+        rng: Draws them.
+        max_iter: Bound on the Newton steps of a search.
+    """
+
+    def __init__(
+        self,
+        problem: AttentionProblem,
+        p: float,
+        radii: Array,
+        target: Array,
+        num_starts: int,
+        rng: np.random.Generator,
+        max_iter: int,
+    ) -> None:
+        self.radii, self._p, self._target = radii, p, target.reshape(-1)
+        self._num_starts, self._rng, self._max_iter = num_starts, rng, max_iter
+        self.balls = _make_balls(problem, p, radii)
+        descent = -problem.scaled_gradient(np.zeros_like(target))[0]
+        self._steepest = signed_power(descent.reshape(-1), 1 / (p - 1))
+        best, second = np.sort(problem.scores, axis=1)[:, :-3:-1].T
+        log_rise = LOG_LOSSES[problem.loss_name].log_rise(best, np.log(0.5 * (best - second)))
+        self._settled_below = float(log_rise.min() - np.log(problem.num_sequences))
+
+    def list_starts(self, j: int, lowest: float) -> list[tuple[str, Array]]:
+        """The target; first of all the steepest descent from zero; random ones until settled."""
+        starts = [("target", self._target)]
+        if j == 0:
+            starts.append(("steepest", self._steepest))
+        if lowest > self._settled_below:
+            for _ in range(self._num_starts):
+                u = self._rng.standard_normal(self._target.size)
+                starts.append(("random", signed_power(u, 1 / (self._p - 1))))
+        return starts
+
+    def search(self, j: int, x: Array, tol: float, stay_inside: bool = False) -> BallPoint:
+        ball = self.balls[j]
+        start = x * (ball.radius / (1.0 if stay_inside else lp_norm(x, self._p)))
+        return ball.minimize(start, tol, self._max_iter)
+
+    def rescale(self, j: int, x: Array) -> Array:
+        return x * (self.radii[j - 1] / self.radii[j])
+
+
+def _make_balls(problem: AttentionProblem, p: float, radii: Array) -> list[Ball]:
+    """The gap on the ball of each radius."""
+    gap, A = find_gap(problem), find_rows(problem)
+    return [Ball(gap, A, p, float(R)) for R in radii]

@@ -1,8 +1,13 @@
 """How fast something falls along a run, and whether as fast as claimed."""
 
-from mirrormargin.dynamics.rates.bounds import BoundCheck, bound_holds
-from mirrormargin.dynamics.rates.fit import RateFit, RateVerdict, fit_rate
-from mirrormargin.dynamics.rates.forms import FORMS, Rate, RateForm, claimed_rate
+from mirrormargin.dynamics.rates.fit import (
+    BoundCheck,
+    RateFit,
+    RateVerdict,
+    bound_holds,
+    fit_rate,
+)
+from mirrormargin.dynamics.rates.laws import FORMS, Rate, RateForm, claimed_rate
 
 __all__ = [
     "FORMS",

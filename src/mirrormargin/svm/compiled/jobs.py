@@ -1,6 +1,6 @@
 r"""Many small attention SVMs through the compiled kernel, over threads, and measured afterwards.
 
-What the kernel offers for a job counts only if
+What the kernel finds for a job counts only if
 
     |w|_p / min_k <w, a_k>  <=  (1 + tol) sum lam / |A' lam|_q
 
@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.geometry.batched import norm_each, power_each
-from mirrormargin.geometry.sharing import share_out
-from mirrormargin.svm.compiled import Integers, Jobs, other_tokens
-from mirrormargin.svm.compiled import linear as at
+from mirrormargin.geometry.threads import share_out
+from mirrormargin.svm.compiled import newton as at
 from mirrormargin.svm.compiled.kernel import FIRST_EXPONENT, load_kernel
-from mirrormargin.svm.compiled.linear import Work, allocate
+from mirrormargin.svm.compiled.newton import Work, allocate
+from mirrormargin.svm.inputs import Integers, Jobs, other_tokens
 from mirrormargin.svm.interior.solver import SEPARABLE
 
-__all__ = ["Offers", "solve_jobs"]
+__all__ = ["Candidates", "solve_jobs"]
 
 Array = NDArray[np.float64]
 
@@ -33,7 +33,7 @@ BLOCK = 4_000_000  # entries of the tokens of the jobs done at a time, to bound 
 
 
 @dataclass(frozen=True)
-class Offers:
+class Candidates:
     """What the kernel found, scaled to ``min_k <w, a_k> = 1`` and ``psi_p'(w) = A' lam``.
 
     Attributes:
@@ -55,17 +55,19 @@ class Offers:
     steps: Integers
 
 
-def solve_jobs(jobs: Jobs, tol: float, max_iter: int, threads: int) -> Offers:
+def solve_jobs(jobs: Jobs, tol: float, max_iter: int, threads: int) -> Candidates:
     """Solve each job, in the same way whichever thread takes it, and measure what came out."""
     count = max(1, BLOCK // jobs.tokens[0].size)
     blocks = [jobs[k : k + count] for k in range(0, len(jobs), count)]
     with np.errstate(all="ignore"):
         parts = [_solve_block(block, tol, max_iter, threads) for block in blocks]
-    columns = [field.name for field in fields(Offers)]
-    return Offers(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
+    columns = [field.name for field in fields(Candidates)]
+    return Candidates(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in columns)
+    )
 
 
-def _solve_block(jobs: Jobs, tol: float, max_iter: int, threads: int) -> Offers:
+def _solve_block(jobs: Jobs, tol: float, max_iter: int, threads: int) -> Candidates:
     n, T, d = jobs.tokens.shape[1:]
     X, z = jobs.tokens[jobs.problem], jobs.queries[jobs.problem]
     others = np.take_along_axis(X, other_tokens(jobs.chosen, T)[..., None], axis=2)
@@ -76,7 +78,7 @@ def _solve_block(jobs: Jobs, tol: float, max_iter: int, threads: int) -> Offers:
 
     def solve(job: int, work: Work) -> None:
         p = float(jobs.p[job])
-        steps[job], scale = _offer(kernel, work, delta[job], z[job], p, tol, max_iter)
+        steps[job], scale = _find_candidate(kernel, work, delta[job], z[job], p, tol, max_iter)
         W[job] = work.unknowns[at.BEST_W] / scale
         lam[job] = work.rows[at.BEST_LAM]
 
@@ -84,7 +86,7 @@ def _solve_block(jobs: Jobs, tol: float, max_iter: int, threads: int) -> Offers:
     return _measure(delta, z, jobs.p, W.reshape(-1, d, d), lam.reshape(-1, n, T - 1), steps)
 
 
-def _offer(
+def _find_candidate(
     kernel: Callable[..., Any],
     work: Work,
     delta: Array,
@@ -142,7 +144,7 @@ def _prepare_primal(work: Work, p: float) -> float:
     return largest
 
 
-def _measure(delta: Array, z: Array, p: Array, W: Array, lam: Array, steps: Integers) -> Offers:
+def _measure(delta: Array, z: Array, p: Array, W: Array, lam: Array, steps: Integers) -> Candidates:
     """Scale what the kernel found, and bound the least norm from both sides."""
     q = p / (p - 1)
     y = (delta @ (z @ W.swapaxes(1, 2))[..., None])[..., 0]
@@ -159,7 +161,7 @@ def _measure(delta: Array, z: Array, p: Array, W: Array, lam: Array, steps: Inte
     sizes = norm_each(delta, q[:, None, None]), norm_each(z, q[:, None])[:, :, None]
     rows = EPS * sizes[0] * sizes[1]
     unsure = np.maximum((rows * norm[:, None, None] - slack).max(axis=(1, 2)), 0.0)
-    return Offers(
+    return Candidates(
         W=W,
         lam=lam,
         slack=slack,

@@ -1,12 +1,12 @@
 r"""The interior point of small attention SVMs, compiled.
 
-The path is that of :mod:`mirrormargin.svm.interior.path`, for hard margins with b = 1 alone:
+The path is that of :mod:`mirrormargin.svm.interior.central_path`, for hard margins with b = 1:
 
     u = A' lam,    w = sign(u) |u|^(q-1),    s = A w - 1,    lam s = mu -> 0.
 
-p <= 2 keeps u exact and maps it to w; p > 2 keeps w and raises the exponent from 2 on the way. What
-comes out is an offer that the caller measures. The kernel knows nothing of infeasibility: where it
-gets nowhere it stops, and leaves the problem to the general solver.
+p <= 2 keeps u exact and maps it to w; p > 2 keeps w and raises the exponent from 2 on the way. The
+result is a candidate that the caller measures. The kernel knows nothing of infeasibility: where it
+makes no progress it stops, and leaves the problem to the general solver.
 """
 
 # pyright: reportPrivateImportUsage=false
@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from mirrormargin.geometry.routine import Routine
-from mirrormargin.svm.compiled import linear as at
-from mirrormargin.svm.compiled import vectors
-from mirrormargin.svm.compiled.linear import Work, factor_system, solve_system
+from mirrormargin.geometry.compiler import CompiledFunction
+from mirrormargin.svm.compiled import newton as at
+from mirrormargin.svm.compiled.newton import Work, factor_system, solve_system
 from mirrormargin.svm.compiled.vectors import (
     add,
     barrier,
@@ -55,12 +54,12 @@ HOPELESS_AFTER = 50  # steps without a separating w
 def _make_kernel(version: int) -> Callable[..., Any]:
     """The kernel as a closure: Numba's cache notices a change of this file and of ``version``."""
 
-    def follow_path(p, tol, max_iter, A, At, factor, rows, unknowns, long, places):
+    def follow_path(p, tol, max_iter, A, At, factor, rows, unknowns, long, indices):
         """Follow the central path of A, from lam (p <= 2) or from w and lam, with A w > 1.
 
         The best w and lam are left in the memory. Returns the number of steps and the gap.
         """
-        work = Work(A, At, factor, rows, unknowns, long, places)
+        work = Work(A, At, factor, rows, unknowns, long, indices)
         lam, s, dl, ds = rows[at.LAM], rows[at.S], rows[at.DL], rows[at.DS]
         w, u, dw = unknowns[at.W], unknowns[at.U], unknowns[at.DW]
         q = p / (p - 1)
@@ -217,7 +216,7 @@ def _target(rows, mu, infeasibility, tol):
 
 @inlined
 def _see_prediction(work, order, upper, lower, p, tol):
-    """Offer the point to which a full step towards mu = 0 leads, its rows pulled into place."""
+    """Bounds from the end of a full step towards mu = 0, with its rows pulled to their targets."""
     rows, unknowns = work.rows, work.unknowns
     lam, y, w = rows[at.NEXT_LAM], rows[at.NEXT_Y], unknowns[at.NEXT_W]
     g, e = rows[at.G], rows[at.E]
@@ -318,7 +317,7 @@ _SIGNATURE = types.Tuple((types.int64, _real, types.int64))(
 )
 
 
-_kernel = Routine(_make_kernel, _SIGNATURE, [__file__, at.__file__, vectors.__file__])
+_kernel = CompiledFunction(_make_kernel, _SIGNATURE, (*at.SOURCES, __file__))
 
 
 def load_kernel() -> Callable[..., tuple[int, float, int]]:

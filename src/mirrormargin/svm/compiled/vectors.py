@@ -6,7 +6,7 @@ All of them run over contiguous memory, in one order of additions whoever comput
 
 They are kept out of line: inlined at each of their calls they take a minute to compile, and run no
 faster. For the same reason no number is passed as a literal integer, for which Numba would compile
-a function once more.
+a function again.
 """
 
 # pyright: reportPrivateImportUsage=false
@@ -15,10 +15,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import extending, njit
-from numba.core import types
+from numba import njit
+
+from mirrormargin.geometry import float64_loops
+from mirrormargin.geometry.float64_loops import keep_apart
 
 __all__ = [
+    "SOURCES",
     "add",
     "add_rows",
     "barrier",
@@ -37,6 +40,8 @@ __all__ = [
     "total",
 ]
 
+SOURCES = (*float64_loops.SOURCES, __file__)
+
 TO_THE_BOUNDARY = 0.995
 
 # Called by other compiled functions alone, so they need no wrappers. A division by zero gives inf,
@@ -45,18 +50,6 @@ _options: Any = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_w
 compiled: Any = njit(**_options)
 # For functions with few callers and much below them: Numba compiles all that again at each level.
 inlined: Any = njit(inline="always", error_model="numpy")
-_intrinsic: Any = extending.intrinsic
-
-
-@_intrinsic
-def keep_apart(typing):
-    """Forbid LLVM to inline the function that calls this."""
-
-    def emit(context, builder, signature, args):
-        builder.function.attributes.add("noinline")
-        return context.get_dummy_value()
-
-    return types.void(), emit
 
 
 @compiled

@@ -17,10 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Constraints", "MatrixConstraints", "TokenConstraints"]
+from mirrormargin.geometry import lp_norm
+
+__all__ = ["DENSE_ENTRIES", "Constraints", "MatrixConstraints", "TokenConstraints"]
 
 Array = NDArray[Any]  # float64, or float32 in conjugate gradients
 
+DENSE_ENTRIES = 20_000_000  # the largest matrix A that is formed, 160 MB
 EFFICIENCY = 0.3  # speed of a product, which streams memory, against that of a factorization
 
 
@@ -105,7 +108,7 @@ class MatrixConstraints(Constraints):
         return scaled @ scaled.T
 
     def row_norms(self, exponent: float) -> Array:
-        return _norms(self._matrix, exponent)
+        return lp_norm(self._matrix, exponent, axis=-1)
 
     def divided(self, scale: float) -> MatrixConstraints:
         return MatrixConstraints(self._matrix / scale)
@@ -171,8 +174,8 @@ class TokenConstraints(Constraints):
         return G
 
     def row_norms(self, exponent: float) -> Array:
-        queries = _norms(self.queries, exponent)
-        return (_norms(self.delta, exponent) * queries[:, None]).reshape(-1)
+        queries = lp_norm(self.queries, exponent, axis=-1)
+        return (lp_norm(self.delta, exponent, axis=-1) * queries[:, None]).reshape(-1)
 
     def divided(self, scale: float) -> TokenConstraints:
         return TokenConstraints(self.delta / scale, self.queries)
@@ -199,11 +202,3 @@ class TokenConstraints(Constraints):
     def _to_matrix(self) -> Array:
         outer = self.delta[:, :, :, None] * self.queries[:, None, None, :]
         return outer.reshape(self.num_rows, self.num_unknowns)
-
-
-def _norms(vectors: Array, exponent: float) -> Array:
-    """Along the last axis; the maximum first, since large powers leave the float range."""
-    size = np.abs(vectors)
-    largest = size.max(axis=-1)
-    safe = np.where(largest > 0, largest, 1.0)
-    return largest * ((size / safe[..., None]) ** exponent).sum(axis=-1) ** (1 / exponent)

@@ -14,8 +14,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from mirrormargin.svm.interior.constraints import TokenConstraints
-from mirrormargin.svm.interior.direct_newton import DENSE_ENTRIES
+from mirrormargin.svm.interior.constraints import DENSE_ENTRIES, TokenConstraints
 
 __all__ = ["NuclearBounds", "NuclearRows", "follow_nuclear_path", "nuclear_norm", "spectral_norm"]
 
@@ -173,8 +172,8 @@ class _Newton:
         self.accuracy, self.exact = accuracy, exact
         S = 0.5 * np.eye(len(M)) - _dilate(rows.adjoint(lam))
         L = np.linalg.cholesky(M)
-        _, self.D, turned = np.linalg.svd(np.linalg.cholesky(S).T @ L)
-        self.G = (L @ turned.T) / np.sqrt(self.D)
+        _, self.D, transposed = np.linalg.svd(np.linalg.cholesky(S).T @ L)
+        self.G = (L @ transposed.T) / np.sqrt(self.D)
         self.mu = float((self.D**2).sum() + lam @ s) / (len(M) + len(lam))
         self._factor = (_QR if exact else _Cholesky)(rows, self.G, s / lam)
 

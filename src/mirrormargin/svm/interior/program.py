@@ -14,23 +14,49 @@ least norm from both sides once they are rescaled,
 
 and the **gap** is the quotient of the two bounds minus one; for a soft margin it is the quotient of
 the two objectives minus one. :class:`Bounds` keeps the best of each seen so far.
+
+Multipliers also prove that no w separates: if ``lam >= 0`` (free on equalities), ``<b, lam> = 1``
+and ``A' lam = 0``, the weighted sum of the rows reads ``0 >= 1``. In floating point the rows cancel
+up to
+
+    |A' lam|_q  <=  1e-12 max_k |a_k|_q,
+
+which proves that the margin is below 1e-12 of the largest row: that is what infeasible means here.
+The test is relative, so that tokens of size 1e-6 are not called infeasible.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
+import scipy.linalg
+import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from mirrormargin.svm.interior.constraints import Constraints
+from mirrormargin.geometry import lp_norm
+from mirrormargin.svm.interior.constraints import DENSE_ENTRIES, Constraints
 
-__all__ = ["FEASIBILITY", "Bounds", "Program", "lp_norm", "signed_power"]
+__all__ = [
+    "FEASIBILITY",
+    "INFEASIBLE_BELOW",
+    "Bounds",
+    "Outcome",
+    "Program",
+    "Status",
+    "cancellation",
+    "measure_gap",
+    "polish_cancellation",
+    "rounding",
+]
 
 Array = NDArray[np.float64]
 
 FEASIBILITY = 1e-9
 """Rows with b = 0 and equalities hold to this share of ``|a_k|_q |w|_p``."""
+INFEASIBLE_BELOW = 1e-12
+POLISHES = 5
 
 
 @dataclass(frozen=True)
@@ -139,15 +165,130 @@ class Bounds:
             self.lower, self.lam = float(lower), lam.copy()
 
 
-def signed_power(x: Array, exponent: float) -> Array:
-    """``sign(x) |x|^exponent``, entry by entry."""
-    return np.copysign(np.abs(x) ** exponent, x)
+class Status(str, Enum):
+    """How a solve ended; compares equal to its text."""
+
+    OPTIMAL = "optimal"
+    INFEASIBLE = "infeasible"
+    MARGIN_BELOW = "margin below"
+    MAX_ITERATIONS = "max iterations"
+    CANNOT_CERTIFY = "cannot certify"
+
+    __str__ = str.__str__
 
 
-def lp_norm(x: Array, exponent: float) -> float:
-    """The largest entry is taken out first: at q = 21 powers leave the float range."""
-    size = np.abs(x)
-    largest = float(size.max())
-    if not 0 < largest < np.inf:
-        return largest
-    return largest * float(((size / largest) ** exponent).sum()) ** (1 / exponent)
+@dataclass(frozen=True)
+class Outcome:
+    """What the solver found for a program.
+
+    ``w`` is feasible and ``lam`` fits its size, ``psi_p'(w) = A' lam``; both are None where no w
+    separates, and ``farkas`` then holds the multipliers that bound the margin.
+    """
+
+    status: Status
+    iterations: int
+    method: str
+    gap: float
+    w: Array | None = None
+    lam: Array | None = None
+    farkas: Array | None = None
+
+
+def measure_gap(program: Program, w: Array, lam: Array) -> float:
+    """The gap between w and lam, computed from the rows; inf where one of them bounds nothing."""
+    inequalities = lam[~program.equality]
+    cap = np.inf if program.cap is None else program.cap
+    if inequalities.size and not (inequalities.min() >= 0 and inequalities.max() <= cap):
+        return np.inf
+    bounds = Bounds(program)
+    upper, _ = bounds.primal_bound(w, program.constraints.apply(w))
+    bounds.see_dual(lam, program.constraints.adjoint(lam))
+    return upper / bounds.lower - 1 if bounds.lower > 0 else np.inf
+
+
+def rounding(program: Program, w: Array, lam: Array) -> float:
+    """What floating point may hide of the gap.
+
+    A row is known to ``eps |a_k|_q |w|_p``, which matters where it is as near to its right-hand
+    side (or where it falls short, with a soft margin), and ``|A' lam|_q`` to
+    ``eps sum_k |lam_k| |a_k|_q``; eps is twice the machine's. Rows with b = 0 hold only to
+    :data:`FEASIBILITY`, at ``|lam_k|`` for each unit that is missing.
+    """
+    eps = 2 * float(np.finfo(np.float64).eps)
+    norm = lp_norm(w, program.p)
+    norms = program.constraints.row_norms(program.q)
+    y = program.constraints.apply(w)
+    weighted = eps * float(np.abs(lam) @ norms)
+    short = np.where(program.equality, np.abs(y), np.maximum(-y, 0.0))
+    missing = float(np.abs(lam[program.b == 0]) @ short[program.b == 0])
+    if program.cap is not None:
+        upper, _ = Bounds(program).primal_bound(w, y)
+        missing = float(np.abs(lam[program.equality]) @ short[program.equality])
+        if not 0 < upper < np.inf:
+            return 0.0
+        unsure = eps * norm * norms
+        slack = (y - program.b)[~program.equality]
+        unsure = unsure[~program.equality]
+        # A row that may fall short pays its price, unless w is made longer for all of them.
+        price = program.cap * float(unsure[slack <= unsure].sum()) / upper
+        if (slack >= -unsure).all():
+            price = min(price, 2 * program.p * float(unsure.max()))
+        return price + (weighted * norm + missing) / upper
+    unsure = float((eps * norm * norms - (y - 1))[program.b == 1].max())
+    size = lp_norm(program.constraints.adjoint(lam), program.q)
+    return max(unsure, 0.0) + weighted / size + missing / float(program.b @ lam)
+
+
+def cancellation(program: Program, lam: Array) -> float:
+    """``|A' lam|_q / max_k |a_k|_q`` for multipliers with ``<b, lam> = 1``: bounds the margin."""
+    size = lp_norm(program.constraints.adjoint(lam), program.q)
+    return 0.0 if size == 0 else size / float(program.constraints.row_norms(program.q).max())
+
+
+def polish_cancellation(program: Program, lam: Array) -> Array | None:
+    """The nearest multipliers whose rows cancel, or None if those are not a proof.
+
+    Nearest relative to each multiplier, ``min |v - 1|  s.t.  A' diag(lam) v = 0``, so that small
+    ones do not change sign.
+    """
+    free = program.equality
+    weights = np.where(free, np.abs(lam).max(), lam)
+    lam = lam / float(program.b @ lam)
+    for _ in range(POLISHES):
+        v = _least_squares(program.constraints, weights, -program.constraints.adjoint(lam))
+        lam = lam + weights * v
+        # A multiplier that would turn negative has no part in the proof.
+        lam = np.where(free, lam, np.maximum(lam, 0.0))
+        total = float(program.b @ lam)
+        if not total > 1e-3:
+            return None
+        lam = lam / total
+        if cancellation(program, lam) <= INFEASIBLE_BELOW:
+            return lam
+        weights = np.where(free, np.abs(lam).max(), lam)
+    return None
+
+
+def _least_squares(constraints: Constraints, weights: Array, u: Array) -> Array:
+    """The shortest v that minimises ``|A' diag(weights) v - u|_2``."""
+    if constraints.num_rows * constraints.num_unknowns <= DENSE_ENTRIES / 5:
+        scaled = (constraints.matrix * weights[:, None]).T
+        solved = scipy.linalg.lstsq(scaled, u, check_finite=False, lapack_driver="gelsy")
+        assert solved is not None
+        return solved[0]
+    operator = _ScaledAdjoint(constraints, weights)
+    return scipy.sparse.linalg.lsqr(operator, u, atol=1e-15, btol=1e-15, iter_lim=2000)[0]
+
+
+class _ScaledAdjoint(scipy.sparse.linalg.LinearOperator):
+    """``A' diag(weights)``, never formed."""
+
+    def __init__(self, constraints: Constraints, weights: Array) -> None:
+        super().__init__(np.dtype(np.float64), (constraints.num_unknowns, constraints.num_rows))
+        self.constraints, self.weights = constraints, weights
+
+    def _matvec(self, x: Array) -> Array:
+        return self.constraints.adjoint(self.weights * x.ravel())
+
+    def _rmatvec(self, x: Array) -> Array:
+        return self.weights * self.constraints.apply(x.ravel())

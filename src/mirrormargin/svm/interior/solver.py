@@ -3,23 +3,28 @@ r"""From a program to a certified answer: scaling, starting points, separability
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import ProblemError
-from mirrormargin.svm.interior.certificate import (
+from mirrormargin.geometry import lp_norm, signed_power
+from mirrormargin.svm.interior.central_path import Path, follow_path
+from mirrormargin.svm.interior.iterate import RAISE
+from mirrormargin.svm.interior.program import (
     INFEASIBLE_BELOW,
+    Bounds,
+    Outcome,
+    Program,
+    Status,
     cancellation,
+    measure_gap,
     polish_cancellation,
+    rounding,
 )
-from mirrormargin.svm.interior.links import RAISE
-from mirrormargin.svm.interior.path import Path, follow_path
-from mirrormargin.svm.interior.program import Bounds, Program, lp_norm, signed_power
 
-__all__ = ["Outcome", "Status", "measure_gap", "refuse_row", "rounding", "solve_program"]
+__all__ = ["SEPARABLE", "refuse_row", "solve_program"]
 
 Array = NDArray[np.float64]
 
@@ -27,35 +32,6 @@ SEPARABLE = 0.3  # the gap at which a path that only asks for separability may e
 WARM_UP_TO = 5.0  # a higher p is raised from 2: near the solution |w|^p is too steep
 OUT_OF_RANGE = "leaves floating point: scale tokens, queries or C, or take another p"
 TINY_MARGIN = 1e-6  # below this share of the rows a margin that was not found is called tiny
-
-
-class Status(str, Enum):
-    """How a solve ended; compares equal to its text."""
-
-    OPTIMAL = "optimal"
-    INFEASIBLE = "infeasible"
-    MARGIN_BELOW = "margin below"
-    MAX_ITERATIONS = "max iterations"
-    CANNOT_CERTIFY = "cannot certify"
-
-    __str__ = str.__str__
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What the solver found for a program.
-
-    ``w`` is feasible and ``lam`` fits its size, ``psi_p'(w) = A' lam``; both are None where no w
-    separates, and ``farkas`` then holds the multipliers that bound the margin.
-    """
-
-    status: Status
-    iterations: int
-    method: str
-    gap: float
-    w: Array | None = None
-    lam: Array | None = None
-    farkas: Array | None = None
 
 
 def solve_program(program: Program, tol: float, max_iter: int, start: Array | None) -> Outcome:
@@ -90,11 +66,11 @@ def _solve_soft_at_its_ends(program: Program, tol: float, max_iter: int) -> Outc
     assert program.cap is not None
     constraints = program.constraints
     lam = np.where(program.equality, 0.0, program.cap * program.b)
-    offers = [(signed_power(constraints.adjoint(lam), program.q - 1), lam)]
+    candidates = [(signed_power(constraints.adjoint(lam), program.q - 1), lam)]
     hard = _Solve(replace(program, cap=None), tol, max_iter).run(0.1 * tol / program.p, None)
     if hard.w is not None and hard.lam is not None:
-        offers.append((hard.w * (1 + 1e-15), hard.lam))
-    for w, lam in offers:
+        candidates.append((hard.w * (1 + 1e-15), hard.lam))
+    for w, lam in candidates:
         gap = measure_gap(program, w, lam)
         if max(gap, 0.0) + rounding(program, w, lam) <= tol:
             return Outcome(Status.OPTIMAL, hard.iterations, hard.method, gap, w, lam)
@@ -300,48 +276,3 @@ class _Separability:
         path = follow_path(self.program.at(2.0), SEPARABLE, left, (None, self.lam), self.watch)
         self.iterations = path.iterations
         return path.stopped
-
-
-def measure_gap(program: Program, w: Array, lam: Array) -> float:
-    """The gap between w and lam, computed from the rows; inf where one of them bounds nothing."""
-    inequalities = lam[~program.equality]
-    cap = np.inf if program.cap is None else program.cap
-    if inequalities.size and not (inequalities.min() >= 0 and inequalities.max() <= cap):
-        return np.inf
-    bounds = Bounds(program)
-    upper, _ = bounds.primal_bound(w, program.constraints.apply(w))
-    bounds.see_dual(lam, program.constraints.adjoint(lam))
-    return upper / bounds.lower - 1 if bounds.lower > 0 else np.inf
-
-
-def rounding(program: Program, w: Array, lam: Array) -> float:
-    """What floating point may hide of the gap.
-
-    A row is known to ``eps |a_k|_q |w|_p``, which matters where it is as near to its right-hand
-    side (or where it falls short, with a soft margin), and ``|A' lam|_q`` to
-    ``eps sum_k |lam_k| |a_k|_q``; eps is twice the machine's. Rows with b = 0 hold only to
-    :data:`FEASIBILITY`, at ``|lam_k|`` for each unit that is missing.
-    """
-    eps = 2 * float(np.finfo(np.float64).eps)
-    norm = lp_norm(w, program.p)
-    norms = program.constraints.row_norms(program.q)
-    y = program.constraints.apply(w)
-    weighted = eps * float(np.abs(lam) @ norms)
-    short = np.where(program.equality, np.abs(y), np.maximum(-y, 0.0))
-    missing = float(np.abs(lam[program.b == 0]) @ short[program.b == 0])
-    if program.cap is not None:
-        upper, _ = Bounds(program).primal_bound(w, y)
-        missing = float(np.abs(lam[program.equality]) @ short[program.equality])
-        if not 0 < upper < np.inf:
-            return 0.0
-        unsure = eps * norm * norms
-        slack = (y - program.b)[~program.equality]
-        unsure = unsure[~program.equality]
-        # A row that may fall short pays its price, unless w is made longer for all of them.
-        price = program.cap * float(unsure[slack <= unsure].sum()) / upper
-        if (slack >= -unsure).all():
-            price = min(price, 2 * program.p * float(unsure.max()))
-        return price + (weighted * norm + missing) / upper
-    unsure = float((eps * norm * norms - (y - 1))[program.b == 1].max())
-    size = lp_norm(program.constraints.adjoint(lam), program.q)
-    return max(unsure, 0.0) + weighted / size + missing / float(program.b @ lam)

@@ -1,0 +1,164 @@
+r"""A ViT on CIFAR-10, by mirror descent at p = 1.1 and by Adam: accuracy and weights.
+
+Axes: K = Adam and mirror descent; R epochs; 3 = key, query, value; B bins. Accuracies are in %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mirrormargin.claims.campaign import methods
+from mirrormargin.claims.campaign.collect import Finals, TrainingTable, gather
+from mirrormargin.claims.campaign.method import Method
+from mirrormargin.claims.checks import all_at_least, all_at_most, check_size, mean_near
+from mirrormargin.claims.claim import Claim, Finding, Provenance
+from mirrormargin.claims.evidence import Evidence
+from mirrormargin.claims.stories.imdb_weights import collect_weights
+from mirrormargin.claims.story import Arrays, Story
+from mirrormargin.figures import Axis, Figure, Panel, Series, Table
+from mirrormargin.figures.palette import choose_looks
+from mirrormargin.figures.weights import draw_histograms, join_kinds
+
+__all__ = ["STORY"]
+
+ADAM, MIRROR = "Adam", "MD p=1.1"
+VIT = (81.5, 81.0)  # test accuracy in the end, Adam and l1.1
+
+ARRAYS = {
+    "optimizer": "K",
+    "epoch": "R",
+    "accuracy": "K R: on validation data",
+    "test": "K: in the end",
+    "near_zero": "K 3: entries in the first bin of the histogram",
+    "largest": "K 3: the largest magnitude",
+    "histogram": "K 3 B: entries by magnitude",
+    "bin_width": ": of the histogram",
+}
+
+
+def collect_vit(methods: Sequence[Method], finals: Finals) -> Arrays:
+    weights = collect_weights(methods, finals)
+    epochs = [row["epoch"] for row in finals[0][0]["epochs"]]
+
+    def curve(record: dict[str, Any]) -> list[float]:
+        return [row["validation_accuracy"] for row in record["epochs"]]
+
+    return {
+        "optimizer": np.array([method.name for method in methods]),
+        "epoch": np.array(epochs),
+        "accuracy": gather(finals, curve).mean(axis=1),
+        "test": gather(finals, lambda r: r["test"]["last"]).mean(axis=1),
+        "near_zero": weights["histogram"][:, :, 0],
+        **{key: weights[key] for key in ("largest", "histogram", "bin_width")},
+    }
+
+
+def examine_vit(evidence: Evidence) -> Finding:
+    names, accuracy = evidence["optimizer"].tolist(), evidence["test"]
+    adam, mirror = (float(accuracy[names.index(name)]) for name in ("Adam", "MD p=1.1"))
+    return Finding(
+        [
+            all_at_most("accuracy of Adam less that of l1.1", adam - mirror, 1.0),
+            mean_near("accuracy of Adam", adam, VIT[0], 0.5),
+            mean_near("accuracy of l1.1", mirror, VIT[1], 0.5),
+            check_size(evidence),
+        ],
+        f"Adam {adam:.1f}, l1.1 {mirror:.1f}",
+    )
+
+
+def examine_vit_weights(evidence: Evidence) -> Finding:
+    names, near_zero = evidence["optimizer"].tolist(), evidence["near_zero"]
+    adam, mirror = (near_zero[names.index(name)] for name in ("Adam", "MD p=1.1"))
+    ratio = mirror / adam
+    return Finding(
+        [
+            all_at_least("small entries of l1.1 over those of Adam", ratio, 2.0),
+            mean_near("the same, mean of K, Q and V", ratio.mean(), 2.3, 0.5),
+            check_size(evidence),
+        ],
+        f"{ratio.min():.1f} to {ratio.max():.1f} times as many",
+    )
+
+
+CLAIMS = (
+    Claim(
+        id="A.fig.vit",
+        title="On CIFAR-10 l1.1 mirror descent ends as well as Adam",
+        statement="A ViT trained for 1000 epochs ends at about the same test accuracy with l1.1"
+        " mirror descent as with Adam.",
+        source="paper A, figure of ViT accuracies, read to half a point",
+        provenance=Provenance.SEEN,
+        published="Adam 81.5, l1.1 81",
+        examine=examine_vit,
+        should_hold=False,
+    ),
+    Claim(
+        id="A.fig.vit-weights",
+        title="On CIFAR-10 l1.1 mirror descent leaves more weights near zero than Adam",
+        statement="More than twice as many entries of K, Q and V fall into the first histogram bin"
+        " with l1.1 mirror descent as with Adam.",
+        source="paper A, weight histograms of the ViT, read off",
+        provenance=Provenance.SEEN,
+        published="2.3 times as many",
+        examine=examine_vit_weights,
+        should_hold=False,
+    ),
+)
+
+
+def draw_cifar10_vit(evidence: Evidence) -> Figure:
+    looks = choose_looks(evidence["optimizer"])
+    lines = tuple(
+        Series(
+            look.name,
+            evidence["epoch"],
+            evidence["accuracy"][k],
+            style=look.style,
+            group=look.group,
+        )
+        for k, look in enumerate(looks)
+    )
+    panels = (Panel("validation accuracy", Axis("epoch"), Axis("accuracy, %"), lines),)
+    panels += draw_histograms(looks, evidence["histogram"], evidence["bin_width"])
+    rows = tuple(
+        (
+            look.name,
+            f"{evidence['accuracy'][k, -1]:.2f}",
+            f"{evidence['test'][k]:.2f}",
+            join_kinds(evidence["near_zero"][k]),
+            join_kinds(evidence["largest"][k], ".2f"),
+        )
+        for k, look in enumerate(looks)
+    )
+    return Figure(
+        "cifar10-vit",
+        "A ViT on CIFAR-10, by mirror descent and by Adam",
+        "Validation accuracy by epoch, and the entries of all key, query and value matrices by"
+        " magnitude. In the table: accuracies after the last epoch, entries in the first bin of"
+        " the histogram, and the largest magnitude, for key / query / value.",
+        panels,
+        columns=2,
+        table=Table(
+            ("optimizer", "validation, %", "test, %", "entries near zero", "largest entry"), rows
+        ),
+    )
+
+
+STORY = Story(
+    name="cifar10-vit",
+    title="a ViT on CIFAR-10, mirror descent and Adam",
+    arrays=ARRAYS,
+    table=TrainingTable(
+        tuple(one for one in methods.VISION["cifar10/small"] if one.name in (ADAM, MIRROR)),
+        collect_vit,
+        required=(ADAM, MIRROR),
+        published=methods.PAPER_VIT,
+    ),
+    needs="trainings (mirrormargin campaign)",
+    draw=(draw_cifar10_vit,),
+    claims=CLAIMS,
+)

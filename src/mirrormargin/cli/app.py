@@ -1,0 +1,142 @@
+"""The tree of commands, how its help looks, and what is said about a mistake in a command line.
+
+Every command is an ``App`` in a module of its own, imported when its help or itself is asked for.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter
+from cyclopts.exceptions import (
+    CoercionError,
+    ConsumeMultipleError,
+    UnknownCommandError,
+    UnusedCliTokensError,
+)
+from cyclopts.help import ColumnSpec, DefaultFormatter, DescriptionRenderer, NameRenderer, TableSpec
+
+from mirrormargin import __version__
+from mirrormargin.cli.options import show_examples
+from mirrormargin.cli.terminal import emit
+
+if TYPE_CHECKING:
+    from cyclopts.help import HelpPanel
+    from rich.console import Console, ConsoleOptions
+
+__all__ = ["app", "describe_mistake", "import_listed"]
+
+MODELS, LAB, PAPERS, MORE = (
+    Group(title, sort_key=place)
+    for place, title in enumerate(("Models on real data", "The exact lab", "The papers", "More"))
+)
+
+
+class _Formatter(DefaultFormatter):
+    """Titles and columns without boxes."""
+
+    def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
+        from rich.padding import Padding
+
+        if not panel.entries:
+            return
+        width = max(16, console.width * 2 // 5)
+        columns = (
+            ColumnSpec(renderer=NameRenderer(width), style="cyclopts.name", max_width=width),
+            ColumnSpec(renderer=DescriptionRenderer(), overflow="fold"),
+        )
+        console.print(f"{panel.title}:", style="bold")
+        emit(console, Padding(TableSpec().build(columns, panel.entries), (0, 0, 1, 2)))
+
+
+def _show_default(value: Any) -> str | None:
+    """Flags that are off and options that are absent go without saying."""
+    if value is None or value is False or value == ():
+        return None
+    values = value if isinstance(value, tuple) else (value,)
+    return " ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in values)
+
+
+app = App(
+    name="mirrormargin",
+    help="Train attention with mirror descent and see which max-margin it reaches.",
+    version=f"mirrormargin {__version__}",
+    help_flags=["--help", "-h"],
+    help_format="plaintext",
+    help_formatter=_Formatter(),
+    group_parameters=Group("Options", sort_key=5),
+    group_arguments=Group("Arguments", sort_key=1),
+    default_parameter=Parameter(negative=(), show_default=_show_default),
+    suppress_keyboard_interrupt=False,
+)
+lab = App(
+    name="lab",
+    group=LAB,
+    help="One attention layer, computed exactly: train, solve, flow, path.",
+)
+app["--help"].group = app["--version"].group = Group("Options", sort_key=9)
+app.command("mirrormargin.cli.train:app", name="train", group=MODELS, sort_key=1)
+app.command("mirrormargin.cli.evaluate:app", name="evaluate", group=MODELS, sort_key=2)
+app.command("mirrormargin.cli.prune:app", name="prune", group=MODELS, sort_key=3)
+app.command("mirrormargin.cli.predict:app", name="predict", group=MODELS, sort_key=4)
+app.command(lab)
+lab.command("mirrormargin.cli.lab.train:app", name="train", sort_key=1)
+lab.command("mirrormargin.cli.lab.solve:app", name="solve", sort_key=2)
+lab.command("mirrormargin.cli.lab.flow:app", name="flow", sort_key=3)
+lab.command("mirrormargin.cli.lab.path:app", name="path", sort_key=4)
+app.command("mirrormargin.cli.reproduce:app", name="reproduce", group=PAPERS, sort_key=1)
+app.command("mirrormargin.cli.campaign:app", name="campaign", group=PAPERS, sort_key=2)
+app.command("mirrormargin.cli.demo:app", name="demo", group=PAPERS, sort_key=3)
+app.command("mirrormargin.cli.report:app", name="report", group=MORE, sort_key=1)
+app.command("mirrormargin.cli.doctor:app", name="doctor", group=MORE, sort_key=2)
+
+
+@app.command(
+    group=MORE,
+    sort_key=3,
+    **show_examples(
+        (
+            ("completion bash > ~/.mirrormargin.bash", "then: source ~/.mirrormargin.bash"),
+            ("completion zsh > ~/.zfunc/_mirrormargin", "a folder that is in $fpath"),
+            ("completion fish > ~/.config/fish/completions/mirrormargin.fish", "found by itself"),
+        )
+    ),
+)
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="Which shell.")], /
+) -> None:
+    """Print a script that completes commands, options and values in a shell."""
+    print(app.generate_completion(shell=shell))
+
+
+def import_listed(argv: list[str]) -> None:
+    """Import the commands whose summaries a help page is going to list."""
+    is_lab = argv[:1] == [*lab.name]
+    rest = argv[1:] if is_lab else argv
+    if not rest or rest[0] in app.help_flags:
+        (lab if is_lab else app).resolved_commands()
+
+
+def describe_mistake(error: CycloptsError) -> str:
+    """What is wrong with a command line, on one line."""
+    words = [*app.name, *(error.command_chain or ())]
+    command = shlex.join(words)
+    return f"{command}: error: {_say_what(error).rstrip('.')} (see {command} --help)"
+
+
+def _say_what(error: CycloptsError) -> str:
+    """The library's message, or ours where that speaks of parameters and tokens."""
+    name = "" if error.argument is None else error.argument.name
+    if isinstance(error, UnknownCommandError):
+        return str(error).partition(" Available commands")[0]
+    if isinstance(error, UnusedCliTokensError):
+        words = " ".join(map(repr, error.unused_tokens or ()))
+        return f"{words} is more than this command takes"
+    if isinstance(error, ConsumeMultipleError):
+        return f"{name} needs a value"
+    if isinstance(error, MissingArgumentError):
+        return f"{error.keyword} needs a value" if error.keyword else f"{name} is missing"
+    if isinstance(error, CoercionError) and error.msg is not None:
+        return f"{name}: {error.msg}"
+    return str(error)

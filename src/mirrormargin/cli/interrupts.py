@@ -1,0 +1,101 @@
+"""SIGINT and SIGTERM: raised at once, or noted and obeyed where nothing is lost."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = [
+    "NotedSignals",
+    "describe",
+    "exit_code",
+    "is_received",
+    "raise_on_signals",
+]
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_received: signal.Signals | None = None  # the last one, since main() began
+
+
+class _Interrupt(KeyboardInterrupt):
+    """What a signal raises.
+
+    A class of its own, for Python notes that a bare KeyboardInterrupt has left code that a C
+    library ran, and then ends the process by SIGINT whatever its exit code.
+    """
+
+
+@contextmanager
+def raise_on_signals() -> Iterator[None]:
+    """Both signals raise a KeyboardInterrupt."""
+    global _received
+    _received = None
+
+    def interrupt() -> None:
+        raise _Interrupt
+
+    with _handle(interrupt):
+        yield
+
+
+def is_received() -> bool:
+    """Whether a signal has come since :func:`raise_on_signals`."""
+    return _received is not None
+
+
+def exit_code() -> int:
+    """What a shell reports for the signal that came: 130 for SIGINT, 143 for SIGTERM."""
+    return 128 + (_received or signal.SIGINT)
+
+
+def describe() -> str:
+    """How the command ended, in a word."""
+    return "terminated" if _received == signal.SIGTERM else "interrupted"
+
+
+class NotedSignals:
+    """Whether SIGINT or SIGTERM has come, for loops that stop where nothing is lost.
+
+    Attributes:
+        have_come: Whether one has; a second signal interrupts at once.
+    """
+
+    def __init__(self) -> None:
+        self.have_come = False
+
+    @contextmanager
+    def listen(self) -> Iterator[None]:
+        """Note signals instead of raising."""
+
+        def note() -> None:
+            if self.have_come:
+                raise _Interrupt
+            self.have_come = True
+
+        with _handle(note):
+            yield
+
+
+@contextmanager
+def _handle(act: Callable[[], None]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread gets signals
+        return
+
+    def handle(number: int, frame: Any) -> None:
+        global _received
+        _received = signal.Signals(number)
+        act()
+
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""``mirrormargin lab``: one attention layer, computed exactly; a module for each command."""

@@ -1,0 +1,309 @@
+"""Kernels on float32 tensors: their chunks of work, and the threads that share them.
+
+A kernel works on tensors given by address, one chunk at a time::
+
+    @kernel(__file__)
+    def square(version):
+        def work(counters):
+            chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
+            k = take_chunk(counters)
+            while k < len(chunks):
+                ...  # chunks[k] is (tensor, start, stop)
+                k = take_chunk(counters)
+        return work
+
+    run(square, sizes, pointers)
+
+Numba compiles it, without fast-math, into a C callback that takes chunks until none is left.
+Whoever calls it helps: the caller alone, torch's own OpenMP threads, or Python threads. OpenMP
+comes first because torch's idle threads spin for milliseconds after each torch operation, and a
+second set of threads would fight them for the cores. Numba's threading layers are not used: they
+abort after a fork or when entered from two threads at once.
+"""
+
+# pyright: reportPrivateImportUsage=false
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import carray, extending, njit
+from numba.core import types
+
+from mirrormargin.geometry.compiler import CompiledFunction
+
+__all__ = [
+    "BLOCK",
+    "CHUNK",
+    "SOURCES",
+    "bits_float",
+    "float_bits",
+    "floats",
+    "fma",
+    "inlined",
+    "kernel",
+    "leaf",
+    "offset",
+    "open_job",
+    "rename",
+    "run",
+    "take_chunk",
+]
+
+SOURCES = (__file__,)
+
+CHUNK = 32768  # floats in the unit of work that threads share
+BLOCK = 256  # floats in a row of scratch memory: ten such rows fit the L1 cache with room
+SCRATCH_ROWS = 5
+_MIN_PARALLEL = 4 * CHUNK  # below this a second thread costs more than it saves
+
+inlined: Any = njit(inline="always", error_model="numpy")
+# A loop over one block. It takes addresses and not arrays: passing an array costs more than the
+# loop, and LLVM vectorises small functions of pointers reliably.
+leaf: Any = njit(error_model="numpy")
+
+
+def rename(suffix: object) -> Callable[[Any], Any]:
+    """Decorate a closure that is made several times, with different contents, below ``leaf``.
+
+    Kernels from the disk cache may come from different processes. Where they contain functions
+    with equal names, the linker takes any one of them for all: names must tell them apart.
+    Pinned by ``test_kernels_cached_by_different_processes_work_together``.
+    """
+
+    def apply(function: Any) -> Any:
+        function.__name__ = f"{function.__name__}_{suffix}"
+        function.__qualname__ = f"{function.__qualname__}_{suffix}"
+        return function
+
+    return apply
+
+
+# One LLVM instruction each; Numba exposes none of them. The odd signatures are Numba's.
+
+_instruction: Any = extending.intrinsic
+
+
+@_instruction
+def fma(typing, a, b, c):
+    """a * b + c with one rounding."""
+    return a(a, a, a), lambda context, builder, signature, args: builder.fma(*args)
+
+
+@_instruction
+def float_bits(typing, value):
+    """The 32 bits of a float32 as an int32."""
+    return types.int32(types.float32), lambda context, builder, signature, args: builder.bitcast(
+        args[0], ir.IntType(32)
+    )
+
+
+@_instruction
+def bits_float(typing, value):
+    """The float32 whose bits are the given int32."""
+    return types.float32(types.int32), lambda context, builder, signature, args: builder.bitcast(
+        args[0], ir.FloatType()
+    )
+
+
+def _pointer_to(kind: types.Type, width: ir.Type) -> Any:
+    @_instruction
+    def pointer(typing, address):
+        return types.CPointer(kind)(
+            address
+        ), lambda context, builder, signature, args: builder.inttoptr(args[0], width.as_pointer())
+
+    return pointer
+
+
+_float_pointer = _pointer_to(types.float32, ir.FloatType())
+_int_pointer = _pointer_to(types.int64, ir.IntType(64))
+_uint_pointer = _pointer_to(types.uint64, ir.IntType(64))
+_double_pointer = _pointer_to(types.float64, ir.DoubleType())
+
+
+@_instruction
+def _take_next(typing, counters, index):
+    """Add one to ``counters[index]``, atomically; return what it was."""
+
+    def emit(context, builder, signature, args):
+        one = ir.Constant(ir.IntType(64), 1)
+        return builder.atomic_rmw("add", builder.gep(args[0], [args[1]]), one, "monotonic")
+
+    return types.int64(counters, index), emit
+
+
+@inlined
+def floats(address, num):
+    """``num`` float32 values at an address, as an array."""
+    return carray(_float_pointer(address), (num,))
+
+
+@inlined
+def offset(address, count):
+    """The address ``count`` floats further on."""
+    return address + np.uint64(4 * count)
+
+
+# The job that a callback receives, an int64 array: the next chunk, the next worker's seat (its
+# part of the scratch memory: kernels allocate nothing), shapes, and the addresses of the arrays.
+_NEXT, _SEAT, _CHUNKS, _TENSORS, _POINTER_ROWS, _SCALAR_COLUMNS, _OPTIONS, _OUT_COLUMNS = range(8)
+_ADDRESSES = 8
+
+
+@leaf
+def open_job(counters, version):
+    """The arrays of a job and the address of the caller's own scratch memory."""
+    job = carray(counters, (_ADDRESSES + 6,))
+    num_chunks, num_tensors = job[_CHUNKS], job[_TENSORS]
+    chunks = carray(_int_pointer(job[_ADDRESSES]), (num_chunks, 3))
+    pointers = carray(_uint_pointer(job[_ADDRESSES + 1]), (job[_POINTER_ROWS], num_tensors))
+    scalars = carray(_double_pointer(job[_ADDRESSES + 2]), (num_tensors, job[_SCALAR_COLUMNS]))
+    options = carray(_double_pointer(job[_ADDRESSES + 3]), (job[_OPTIONS],))
+    out = carray(_double_pointer(job[_ADDRESSES + 4]), (num_chunks, job[_OUT_COLUMNS]))
+    seat = _take_next(counters, _SEAT)
+    scratch = offset(np.uint64(job[_ADDRESSES + 5]), seat * SCRATCH_ROWS * BLOCK)
+    return chunks, pointers, scalars, options, out, scratch
+
+
+@leaf
+def take_chunk(counters):
+    """The number of the next chunk to do; past the last one when none is left."""
+    return _take_next(counters, _NEXT)
+
+
+def kernel(*sources: str) -> Callable[[Callable[[int], Callable[..., None]]], CompiledFunction]:
+    """Decorate the factory of a kernel; ``sources`` are the files that it calls into."""
+    signature = types.void(types.CPointer(types.int64))
+    return lambda factory: CompiledFunction(
+        factory, signature, (*SOURCES, *sources), is_callback=True
+    )
+
+
+def run(
+    body: CompiledFunction,
+    sizes: list[int],
+    pointers: list[list[int]],
+    scalars: np.ndarray | None = None,
+    options: np.ndarray | list[float] | None = None,
+    out_columns: int = 0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Run a kernel over all chunks of the tensors; return each chunk's tensor and its outputs.
+
+    A chunk is computed in the same way whoever computes it, so results do not depend on the
+    number of threads.
+
+    Args:
+        body: The kernel.
+        sizes: Number of elements of each tensor.
+        pointers: One row per role (weights, gradients, ...), one address per tensor.
+        scalars: (tensor, k) numbers of each tensor.
+        options: Numbers that all tensors share.
+        out_columns: How many numbers each chunk writes.
+    """
+    chunks = _make_chunks(np.asarray(sizes, np.int64))
+    addresses = np.ascontiguousarray(np.asarray(pointers, np.uint64).reshape(-1, len(sizes)))
+    if scalars is None:
+        scalars = np.empty((len(sizes), 0))
+    scalars = np.ascontiguousarray(scalars, np.float64)
+    numbers = np.ascontiguousarray([] if options is None else options, np.float64)
+    out = np.zeros((len(chunks), out_columns))
+    total = int(np.sum(sizes)) if sizes else 0
+    num_threads = 1 if total < _MIN_PARALLEL else min(torch.get_num_threads(), len(chunks))
+    scratch = np.empty((num_threads, SCRATCH_ROWS, BLOCK), np.float32)
+    shape = (len(chunks), len(sizes), len(addresses), scalars.shape[1], len(numbers), out_columns)
+    arrays = (chunks, addresses, scalars, numbers, out, scratch)
+    job = np.array([0, 0, *shape, *(a.ctypes.data for a in arrays)], np.int64)
+    if len(chunks):
+        _call(body.address, job.ctypes.data, num_threads)
+    return chunks[:, 0], out
+
+
+def _make_chunks(sizes: np.ndarray) -> np.ndarray:
+    counts = -(-sizes // CHUNK)
+    tensor = np.repeat(np.arange(len(sizes)), counts)
+    start = (np.arange(len(tensor)) - np.repeat(np.cumsum(counts) - counts, counts)) * CHUNK
+    stop = np.minimum(start + CHUNK, sizes[tensor])
+    return np.ascontiguousarray(np.stack([tensor, start, stop], axis=1), np.int64)
+
+
+_entry_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+def _call(address: int, job: int, num_threads: int) -> None:
+    if num_threads == 1:
+        _entry_type(address)(job)
+    elif _openmp is not None:
+        _openmp(address, job, num_threads, 0)
+    else:
+        entry = _entry_type(address)
+        pool = _workers(num_threads - 1)
+        futures = [pool.submit(entry, job) for _ in range(num_threads - 1)]
+        try:
+            entry(job)
+        finally:
+            _wait_for(futures)
+
+
+def _wait_for(futures: list[Any]) -> None:
+    """Wait until the workers have left the job's memory, even when interrupted meanwhile."""
+    interrupt = None
+    while True:
+        try:
+            wait(futures)
+            break
+        except KeyboardInterrupt as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
+
+
+def _find_openmp() -> Any:
+    """``GOMP_parallel`` of the OpenMP library that torch itself has loaded, if it has."""
+    try:
+        loaded = ctypes.CDLL("libgomp.so.1", mode=getattr(os, "RTLD_NOLOAD", 4))
+        function = loaded.GOMP_parallel
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    function.restype = None
+    return function
+
+
+_openmp = _find_openmp()
+_pool: ThreadPoolExecutor | None = None
+_pool_size = 0
+
+
+def _workers(size: int) -> ThreadPoolExecutor:
+    global _pool, _pool_size
+    if _pool is None or _pool_size < size:
+        # An outgrown pool is dropped, not shut down: another thread may be using it.
+        _pool, _pool_size = ThreadPoolExecutor(size, thread_name_prefix="mirrormargin"), size
+    return _pool
+
+
+def _after_fork() -> None:
+    """The child has neither the OpenMP threads nor the pool's: waiting on them would hang."""
+    global _openmp, _pool, _pool_size
+    _openmp, _pool, _pool_size = None, None, 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def threading_layer() -> str:
+    """Who runs the kernels here, for reports."""
+    return "torch's OpenMP threads" if _openmp is not None else "Python threads"
+
+
+def compiler_versions() -> dict[str, str]:
+    return {"numba": numba.__version__, "numpy": np.__version__}

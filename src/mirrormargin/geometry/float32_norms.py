@@ -1,0 +1,129 @@
+"""Compiled sums of powers of float32 tensors:  m = max |x|  and  sum (|x| / m)^r.
+
+The parts from which dual norms are made: kept apart, those of several tensors combine without
+overflow. The slow twin is ``norms.scaled_power_sum``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from mirrormargin.geometry import float32_powers
+from mirrormargin.geometry.chunks import (
+    BLOCK,
+    bits_float,
+    float_bits,
+    floats,
+    kernel,
+    leaf,
+    offset,
+    open_job,
+    run,
+    take_chunk,
+)
+from mirrormargin.geometry.float32_powers import power_block, power_constants
+
+__all__ = ["largest_entries", "scaled_power_sums"]
+
+_SOURCES = (*float32_powers.SOURCES, __file__)
+
+f32, i32 = np.float32, np.int32
+
+
+@kernel(*_SOURCES)
+def _largest_kernel(version):
+    def work(counters):
+        chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
+        k = take_chunk(counters)
+        while k < len(chunks):
+            tensor, start, stop = chunks[k]
+            out[k, 0] = _largest(offset(pointers[0, tensor], start), stop - start)
+            k = take_chunk(counters)
+
+    return work
+
+
+@leaf
+def _largest(address, num):
+    """Compared as integers: that order is total, and nan stands above all."""
+    x = floats(address, num)
+    largest = i32(0)
+    for i in range(num):
+        largest = max(largest, float_bits(abs(x[i])))
+    return bits_float(largest)
+
+
+@njit(error_model="numpy", fastmath={"reassoc"})
+def _sum(address, num):
+    """Terms are >= 0, so the order of addition costs no accuracy and may be the fast one."""
+    values = floats(address, num)
+    total = 0.0
+    for i in range(num):
+        total += np.float64(values[i])
+    return total
+
+
+@kernel(*_SOURCES)
+def _power_sum_kernel(version):
+    def work(counters):
+        chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
+        k = take_chunk(counters)
+        while k < len(chunks):
+            tensor, start, stop = chunks[k]
+            total = 0.0
+            for low in range(start, stop, BLOCK):
+                x, num = offset(pointers[0, tensor], low), min(BLOCK, stop - low)
+                total += _power_sum(x, num, scalars[tensor, 0], options, scratch)
+            out[k, 0] = total
+            k = take_chunk(counters)
+
+    return work
+
+
+@leaf
+def _power_sum(x_address, num, scale, options, scratch):
+    row = offset(scratch, 3 * BLOCK)
+    x, scaled = floats(x_address, num), floats(row, num)
+    for i in range(num):
+        scaled[i] = f32(scale * abs(np.float64(x[i])))
+    if options[0] == 2.0:
+        for i in range(num):
+            scaled[i] = scaled[i] * scaled[i]
+    else:
+        power_block(row, row, num, options, scratch)
+    return _sum(row, num)
+
+
+def largest_entries(tensors) -> np.ndarray:
+    """max |x| of each contiguous float32 CPU tensor: 0 if empty, nan if any entry is nan."""
+    owner, out = run(
+        _largest_kernel,
+        [x.numel() for x in tensors],
+        [[x.data_ptr() for x in tensors]],
+        None,
+        None,
+        1,
+    )
+    largest = np.zeros(len(tensors))
+    with np.errstate(invalid="ignore"):
+        np.maximum.at(largest, owner, out[:, 0])
+    return largest
+
+
+def scaled_power_sums(tensors, exponent: float) -> tuple[np.ndarray, np.ndarray]:
+    """``(m, s)`` with m = max |x| and s = sum (|x| / m)^exponent for each tensor."""
+    largest = largest_entries(tensors)
+    usable = np.isfinite(largest) & (largest > 0)
+    inverse = np.where(usable, 1.0 / np.where(usable, largest, 1.0), 0.0)
+    owner, out = run(
+        _power_sum_kernel,
+        [x.numel() for x in tensors],
+        [[x.data_ptr() for x in tensors]],
+        inverse[:, None],
+        power_constants(exponent),
+        1,
+    )
+    sums = np.zeros(len(tensors))
+    np.add.at(sums, owner, out[:, 0])
+    return largest, np.where(usable, sums, largest != 0)

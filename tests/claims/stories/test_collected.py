@@ -1,0 +1,58 @@
+"""What is collected from real records is what figures and claims read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirrormargin.claims.campaign.method import list_runs
+from mirrormargin.claims.registry import STORIES
+
+TABLES = {name: story.table for name, story in STORIES.items() if story.table is not None}
+
+# A text transformer's record has everything, token selection included.
+RECORD = Path(__file__).parents[3] / "records/imdb-small/adamw/lr0.0003-seed0.json"
+
+
+def make_records(name: str) -> dict[str, Any]:
+    """The one record as if it were that of every training that a table needs."""
+    one = json.loads(RECORD.read_text())
+    one["test"]["best"] = one["test"]["selected"] + 0.5
+    records: dict[str, Any] = {}
+    table = TABLES[name]
+    for _ in range(2):  # the grid, then the chosen setting's seeds
+        for method in (*table.methods, *table.extra):
+            for run in list_runs(method, records):
+                digest, config = run.config.digest(), json.loads(json.dumps(run.config.as_dict()))
+                config["model"]["num_layers"] = 2
+                known = {"key": run.key, "digest": digest, "config": config}
+                records[run.key] = {**one, **known}
+    return records
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_examined_and_drawn(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirrormargin.claims.campaign.method._agree", lambda one, two: True)
+    evidence = TABLES[name].make_evidence(name, make_records(name))
+    assert evidence is not None
+    assert evidence.settings["digest"] == TABLES[name].digest()
+    for claim in STORIES[name].claims:
+        assert claim.examine(evidence).measured
+    (draw,) = STORIES[name].draw
+    figure = draw(evidence)
+    assert figure is not None
+    assert figure.panels
+    assert figure.table is not None
+
+
+def test_a_table_of_other_settings_has_another_digest() -> None:
+    table = TABLES["mnist"]
+    method = replace(table.methods[1], seeds=(0, 1))
+    assert method.name in table.required
+    changed = replace(table, methods=(table.methods[0], method, *table.methods[2:]))
+    assert changed.digest() != table.digest()
+    assert replace(table, methods=table.methods[1:]).digest() == table.digest()

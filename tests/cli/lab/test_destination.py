@@ -1,0 +1,90 @@
+"""Where runs are written: checked first, and nothing lost."""
+
+import json
+
+import pytest
+
+from mirrormargin.cli.lab.destination import Destination, name_run
+from mirrormargin.cli.options import check_writable
+from mirrormargin.errors import RunError
+
+
+def put_run(folder, kind="mirror flow"):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text(json.dumps({"kind": kind}))
+    (folder / "arrays-1.npz").write_bytes(b"")
+
+
+def open_folder(folder, names=("p-2",), overwrite=False):
+    return Destination(folder, "mirror flow", names, overwrite)
+
+
+def test_one_run_is_the_folder_and_several_have_one_each(tmp_path):
+    assert open_folder(tmp_path / "a").find_folder("p-2") == tmp_path / "a"
+    several = open_folder(tmp_path / "a", ["p-2", "p-3"])
+    assert several.find_folder("p-3") == tmp_path / "a" / "p-3"
+
+
+def test_names_tell_exponents_and_seeds_apart():
+    assert name_run(1.75, 1) == "seed-1-p-1.75"
+    assert name_run(2.0, None) == "p-2"
+    assert name_run(2.0000000000000004, 3) == "seed-3-p-2.0000000000000004"
+
+
+def test_checking_leaves_nothing_behind(tmp_path):
+    open_folder(tmp_path / "new" / "folder")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", [".", "seed-1-p-2"])
+def test_a_run_is_replaced_only_if_asked(tmp_path, place):
+    put_run(tmp_path / place)
+    with pytest.raises(RunError, match="holds a run already: add --overwrite"):
+        open_folder(tmp_path)
+    open_folder(tmp_path, overwrite=True)
+    assert (tmp_path / place / "run.json").exists()
+
+
+@pytest.mark.parametrize("place", [".", "seed-1-p-2"])
+def test_a_run_of_another_kind_is_never_replaced(tmp_path, place):
+    put_run(tmp_path / place, "regularization path")
+    with pytest.raises(RunError, match="of kind 'regularization path', which"):
+        open_folder(tmp_path, overwrite=True)
+
+
+def test_a_document_that_cannot_be_read_is_never_replaced(tmp_path):
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(RunError, match="of kind 'unknown'"):
+        open_folder(tmp_path, overwrite=True)
+
+
+def test_other_things_in_the_folder_are_never_touched(tmp_path):
+    put_run(tmp_path / "figure")  # somebody's own name
+    with pytest.raises(RunError, match="holds other things, such as figure"):
+        open_folder(tmp_path, overwrite=True)
+
+
+def test_what_a_killed_process_leaves_is_no_hindrance(tmp_path):
+    (tmp_path / "arrays-1.npz").write_bytes(b"")
+    (tmp_path / ".run.json.1.tmp").write_bytes(b"")
+    open_folder(tmp_path)
+
+
+def test_old_runs_go_only_in_the_end_and_without_what_was_added(tmp_path):
+    for name in ("seed-1-p-2", "seed-2-p-2", "seed-3-p-2"):
+        put_run(tmp_path / name)
+    (tmp_path / "seed-3-p-2" / "notes.txt").write_text("mine")
+    put_run(tmp_path)
+    destination = open_folder(tmp_path, ["seed-1-p-2", "seed-1-p-3"], overwrite=True)
+    assert (tmp_path / "seed-2-p-2" / "run.json").exists()
+    destination.finish()
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {"seed-1-p-2/run.json", "seed-1-p-2/arrays-1.npz", "seed-3-p-2/notes.txt"}
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    for path in (file / "run.json", file / "deeper" / "run.json", tmp_path):
+        with pytest.raises(RunError, match="cannot be written"):
+            check_writable(path)
