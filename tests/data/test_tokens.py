@@ -152,7 +152,7 @@ def test_width_is_that_of_the_longest_text_up_to_512():
 
 @pytest.mark.parametrize("length", [4, -1, 12.0, "128"])
 def test_a_length_that_is_none_is_refused(length):
-    with pytest.raises(DataError, match="length="):
+    with pytest.raises(DataError, match="length is "):
         check_framing(length, "head")
 
 

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mirrormargin.arguments import check_count
 from mirrormargin.errors import DataError
 
 __all__ = [
@@ -218,13 +219,9 @@ def check_num_train(num_train: int | None, available: int, name: str) -> None:
 
     A part of the training split is the first examples of its shuffled order, so that parts nest.
     """
-    if num_train is None:
-        return
-    if not isinstance(num_train, int) or not 1 <= num_train <= available:
-        raise DataError(
-            f"num_train={num_train!r}: give a whole number from 1 to {available}, the size of the"
-            f" training split of {name}"
-        )
+    if num_train is not None:
+        hint = f"the size of the training split of {name}"
+        check_count("num_train", num_train, most=available, hint=hint, error=DataError)
 
 
 def describe_subset(num_train: int | None) -> str:

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrormargin.arguments import check_choice, check_count
 from mirrormargin.errors import DataError
 
 __all__ = [
@@ -136,10 +137,9 @@ def _build_tokenizer(vocabulary: tuple[str, ...]) -> Any:
 
 def check_framing(length: int | None, keep: str) -> None:
     """Refuse what no text can be cut to."""
-    if keep not in KEEPS:
-        raise DataError(f"keep={keep!r}: there are 'head' and 'ends'")
-    if length is not None and (not isinstance(length, int) or length < 5):
-        raise DataError(f"length={length!r}: give a whole number of tokens, at least 5")
+    check_choice("keep", keep, KEEPS, error=DataError)
+    if length is not None:
+        check_count("length", length, least=5, hint="in tokens", error=DataError)
 
 
 def choose_width(parts: list[tuple[Pieces, Pieces | None]]) -> int:
@@ -200,12 +200,10 @@ def _write_pieces(
 
 
 def check_vocab_size(vocab_size: int | None) -> None:
-    """Refuse a size that leaves no place for any word."""
-    if vocab_size is not None and (not isinstance(vocab_size, int) or vocab_size < 5):
-        raise DataError(
-            f"vocab_size={vocab_size!r}: give a whole number, at least 5 (four special tokens and"
-            " one word), or None for the whole vocabulary"
-        )
+    """Refuse a size that leaves no room for any word."""
+    if vocab_size is not None:
+        hint = "for four special tokens and a word, or None for the whole vocabulary"
+        check_count("vocab_size", vocab_size, least=5, hint=hint, error=DataError)
 
 
 def choose_pieces(rows: NDArray[np.int32], vocab_size: int, num_all: int) -> NDArray[np.int64]:
