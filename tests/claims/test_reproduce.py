@@ -146,7 +146,7 @@ def test_an_unwritable_folder_is_an_error(tmp_path):
         reproduce(find_claims(["A.tab.imdb"]), tmp_path / "file")
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_part_that_fails_says_so_and_the_others_are_kept(tmp_path, count):
     settings = {"p": [2.0], "num_seeds": 2, "num_radii": 5, "seed": 0}
     good = workers.Part("paths", settings, (2.0, 1), tmp_path / "good")

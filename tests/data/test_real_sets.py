@@ -47,6 +47,7 @@ def test_a_short_vocabulary_of_imdb_leaves_little_unknown(real_data):
     assert 0.001 < unknown < 0.03
 
 
+@pytest.mark.slow
 def test_sst2_is_complete(real_data):
     data = load_data("sst2", data_dir=real_data)
     assert count(data) == {
@@ -56,6 +57,7 @@ def test_sst2_is_complete(real_data):
     }
 
 
+@pytest.mark.slow
 def test_the_subset_of_mnli_is_balanced_and_in_pairs(real_data):
     data = load_data("mnli-subset", data_dir=real_data, length=128)
     counts = count(data)
