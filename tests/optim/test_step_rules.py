@@ -20,7 +20,9 @@ from mirrormargin import (
     OptimizerError,
     synthetic,
 )
-from mirrormargin.optim.polyak import make_root_finder, polyak_root
+from mirrormargin.optim.polyak import make_step_finder
+
+find_step = make_step_finder(lambda step, decrease: decrease(step))
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -196,7 +198,7 @@ def test_dual_norm_polyak_is_its_formula():
     st.floats(-40, 40),
     st.floats(-60, 60),
 )
-def test_root_finder_inverts_sums_of_powers(power, log_c, log_root, log_guess):
+def test_step_finder_inverts_sums_of_powers(power, log_c, log_root, log_guess):
     """Where decrease = c lr^a + lr, any guess leads to the root."""
     c, root = math.exp(log_c), math.exp(log_root)
 
@@ -209,32 +211,37 @@ def test_root_finder_inverts_sums_of_powers(power, log_c, log_root, log_guess):
     target = decrease(root)
     if not 0 < target < math.inf:
         return
-    found = polyak_root(decrease, target, math.exp(log_guess), math.inf)
+    found, _ = find_step(target, math.inf, log_guess, decrease)
     assert decrease(found) == pytest.approx(target, rel=1e-10)
 
 
-def test_root_finder_edge_cases():
-    assert polyak_root(lambda lr: lr, 0.0, 1.0, math.inf) == 0.0
-    assert polyak_root(lambda lr: lr, 5.0, 1.0, 2.0) == pytest.approx(2.0)
-    assert math.isnan(polyak_root(lambda lr: lr, math.nan, 1.0, math.inf))
-    assert polyak_root(lambda lr: min(lr, 0.5), 1.0, 1.0, 1e6) == pytest.approx(1e6)
+def test_step_finder_edge_cases():
+    assert find_step(0.0, math.inf, 0.0, lambda lr: lr)[0] == 0.0
+    assert find_step(5.0, 2.0, 0.0, lambda lr: lr)[0] == 2.0
+    assert find_step(math.inf, 2.0, 0.0, lambda lr: lr)[0] == 2.0
+    assert math.isnan(find_step(math.nan, math.inf, 0.0, lambda lr: lr)[0])
+    assert find_step(1.0, 1e6, 0.0, lambda lr: min(lr, 0.5))[0] == 1e6
+    assert find_step(1.0, math.inf, 0.0, lambda lr: min(lr, 0.5)) == (math.inf, math.inf)
+    assert find_step(1.0, math.inf, 0.0, lambda lr: 2.0) == (0.0, -math.inf)
 
 
-def test_the_root_finder_gives_the_same_when_compiled():
+def test_the_step_finder_gives_the_same_when_compiled():
     """The lab compiles what the optimizer runs as Python."""
     numba = pytest.importorskip("numba", reason="compiled code needs Numba", exc_type=ImportError)
 
-    def excess(x, args):
-        slope, goal = args
-        decrease = math.exp(slope * x) + math.exp(x)
-        return math.log(decrease) - goal if decrease > 0.0 else -math.inf
+    def decrease(step, slope):
+        return step**slope + step
 
-    plain, compiled = make_root_finder(excess), numba.njit(make_root_finder(numba.njit(excess)))
+    plain = make_step_finder(decrease)
+    compiled = make_step_finder(numba.njit(decrease), numba.njit)
     for slope, goal, guess in ((0.1, 3.0, -20.0), (1.0, -9.0, 0.0), (9.0, 40.0, 30.0)):
-        args = (slope, goal)
-        assert excess(plain(guess, math.inf, args), args) == pytest.approx(0.0, abs=1e-12)
+        target = math.exp(goal)
+        step, log_step = plain(target, math.inf, guess, slope)
+        assert decrease(step, slope) == pytest.approx(target, rel=1e-12)
+        assert math.log(step) == pytest.approx(log_step, rel=1e-12)
         for cap in (math.inf, 1e-3):
-            found = plain(guess, cap, args)
-            assert found == pytest.approx(compiled(guess, cap, args), rel=1e-12)
-    assert plain(0.0, 1.0, (1.0, 50.0)) == math.inf
-    assert make_root_finder(lambda x, args: 1.0)(0.0, math.inf, ()) == -math.inf
+            found = plain(target, cap, guess, slope)
+            assert found == pytest.approx(compiled(target, cap, guess, slope), rel=1e-12)
+    for target in (0.0, math.inf, math.nan):
+        found = plain(target, 2.0, 0.0, 1.0), compiled(target, 2.0, 0.0, 1.0)
+        np.testing.assert_array_equal(*found)

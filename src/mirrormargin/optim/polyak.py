@@ -7,13 +7,14 @@ target. The left side, the decrease that the linear model predicts, grows with l
 one root. At p = 2 it is the classical lr (L - f_min) / ||g||^2. ``polyak="dual_norm"`` takes
 lr (L - f_min) / ||g||_q^2 at every p, which changes when the units of the data do.
 
-The search for the root is written once, in :func:`make_root_finder`: the optimizer runs it as
-plain Python, and the lab (:mod:`mirrormargin.dynamics`) compiles it with Numba.
+The rule is written once, here, and used twice: the optimizer runs it as plain Python, and the lab
+(:mod:`mirrormargin.dynamics`) compiles the function that :func:`make_step_finder` makes.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,29 +23,51 @@ from torch import Tensor
 from mirrormargin.errors import OptimizerError
 from mirrormargin.optim.batch import Batch
 
-__all__ = ["as_number", "find_polyak_multiplier", "make_root_finder", "polyak_root"]
+__all__ = ["as_number", "find_classical_step", "find_polyak_multiplier", "make_step_finder"]
 
 
-def make_root_finder(excess: Callable[[float, Any], float]) -> Callable[[float, float, Any], float]:
-    """Make the function that finds the root of ``excess`` in the logarithm of the step.
+_LARGEST_LOG = math.log(sys.float_info.max)  # beyond it Python's exp raises
+_LARGEST_STEP = 1e300  # where nothing else bounds the optimizer's step
 
-    The decrease is linear in a short step and a power of a long one. In logarithms it is nearly
-    straight, so a bracketed secant there takes a handful of evaluations.
+
+def _as_python(function: Any) -> Any:
+    return function
+
+
+def make_step_finder(
+    decrease: Callable[[float, Any], float], compiled: Callable[[Any], Any] = _as_python
+) -> Callable[[float, float, float, Any], tuple[float, float]]:
+    """Make the function that finds Polyak's step, the root of ``decrease(step) = target``.
 
     Args:
-        excess: ``excess(x, args)`` is log(decrease) - log(target) at the step e^x. It grows with
-            x, and is -inf or inf where the decrease leaves floating point.
+        decrease: ``decrease(step, args)`` is < g, w - to_primal(u - step g) >: 0 at 0, and growing.
+            Where it leaves floating point it may be inf or nan.
+        compiled: Decorator of the functions made here, such as ``numba.njit``; ``decrease`` must
+            then be compiled as well.
 
     Returns:
-        ``find_log_root(guess, cap, args)``, which starts at the logarithm ``guess`` and returns
-        the logarithm of the root. It gives up with inf once it knows that the root lies beyond
-        ``cap`` or e^700, and with -inf below e^-700; a root not far above ``cap`` may still be
-        returned. Numba can compile it if it can compile ``excess``.
+        ``find_step(target, cap, guess, args)``. It starts at the step e^guess, and returns the
+        root, or ``cap`` if the root lies beyond, and the logarithm at which the search ended: the
+        guess for the next step if it is finite, and nan if there was nothing to search.
     """
 
-    def find_log_root(guess, cap, args):
+    @compiled
+    def excess(log_step, goal, args):
+        step = math.exp(log_step) if log_step <= _LARGEST_LOG else math.inf
+        value = decrease(step, args)
+        if not value < math.inf:  # nan as well: only overflow makes it here
+            return math.inf
+        return math.log(value) - goal if value > 0.0 else -math.inf
+
+    @compiled
+    def find_log_step(guess, cap, goal, args):
+        """The logarithm of the root; inf beyond ``cap`` or e^700, -inf below e^-700.
+
+        The decrease is linear in a short step and a power of a long one. In logarithms it is
+        nearly straight, so a bracketed secant there takes a handful of evaluations.
+        """
         x = guess
-        value = excess(x, args)
+        value = excess(x, goal, args)
         # Bracket the root with a growing stride: too little decrease at low, too much at high.
         low, high, at_low, at_high = x, x, value, value
         stride = 0.5
@@ -54,7 +77,7 @@ def make_root_finder(excess: Callable[[float, Any], float]) -> Callable[[float, 
             stride *= 2.0
             if low > 700.0 or math.exp(min(low, 700.0)) >= cap:
                 return math.inf
-            at_high = excess(high, args)
+            at_high = excess(high, goal, args)
         stride = 0.5
         while at_low > 0.0:
             high, at_high = low, at_low
@@ -62,7 +85,7 @@ def make_root_finder(excess: Callable[[float, Any], float]) -> Callable[[float, 
             stride *= 2.0
             if high < -700.0:
                 return -math.inf
-            at_low = excess(low, args)
+            at_low = excess(low, goal, args)
         side = 0
         for _ in range(200):
             if at_low == 0.0 or high - low <= 1e-14 * max(1.0, abs(low)):
@@ -75,7 +98,7 @@ def make_root_finder(excess: Callable[[float, Any], float]) -> Callable[[float, 
             if math.isfinite(at_low) and math.isfinite(at_high):
                 secant = (low * at_high - high * at_low) / (at_high - at_low)
                 x = secant if low < secant < high else x
-            value = excess(x, args)
+            value = excess(x, goal, args)
             if abs(value) <= 1e-13:
                 break
             # Illinois: halve the weight of an end that stays twice, or the other never moves.
@@ -89,42 +112,30 @@ def make_root_finder(excess: Callable[[float, Any], float]) -> Callable[[float, 
                 side = 1
         return x
 
-    return find_log_root
+    @compiled
+    def find_step(target, cap, guess, args):
+        if math.isnan(target):
+            return math.nan, math.nan
+        if target <= 0.0:
+            return 0.0, math.nan
+        if target == math.inf:
+            return cap, math.nan
+        log_step = find_log_step(guess, cap, math.log(target), args)
+        step = math.exp(log_step) if log_step <= _LARGEST_LOG else math.inf
+        return min(step, cap), log_step
+
+    return find_step
 
 
-_find_log_root = make_root_finder(lambda x, excess: excess(x))
-_LARGEST = 1e300  # where nothing else bounds a step
+def find_classical_step(target: float, largest: float, squares: float) -> float:
+    """The root at p = 2, target / ||g||^2, where ||g||^2 = largest^2 squares.
 
-
-def polyak_root(
-    decrease: Callable[[float], float], target: float, guess: float, max_lr: float
-) -> float:
-    """Solve ``decrease(lr) = target`` for an increasing function with ``decrease(0) = 0``.
-
-    Args:
-        decrease: Predicted decrease < g, w - to_primal(u - lr g) > of the linearised loss.
-        target: lr (L - f_min)_+ of the rule.
-        guess: Where to look first, > 0.
-        max_lr: The cap; returned if the root lies above it.
+    The largest norm is taken out of the squares, which would underflow.
     """
-    if math.isnan(target):
-        return math.nan
-    if target <= 0 or max_lr <= 0:
-        return 0.0
-    cap = min(max_lr, _LARGEST)
-    if target == math.inf:
-        return cap
-    goal = math.log(target)
+    return target / largest / squares / largest
 
-    def excess(x: float) -> float:
-        value = decrease(math.exp(min(x, 709.0)))  # beyond it Python's exp raises
-        if not value < math.inf:  # nan as well: only overflow makes it here
-            return math.inf
-        return math.log(value) - goal if value > 0 else -math.inf
 
-    start = min(guess, cap)
-    log_root = _find_log_root(math.log(start) if start > 0 else -690.0, cap, excess)
-    return min(math.exp(log_root), cap) if log_root < math.inf else cap
+_find_step = make_step_finder(lambda step, decrease: decrease(step))
 
 
 def find_polyak_multiplier(
@@ -160,14 +171,16 @@ def find_polyak_multiplier(
     top = max(lrs.values())
     target = top * max(gap, 0.0)
     cap = math.inf if first["max_lr"] is None else float(first["max_lr"]) / top
-    # sum of lr ||g||^2 with the largest norm taken out: the squares underflow.
     largest = max(norm_of.values())
-    spread = sum(lrs[number] * (norm / largest) ** 2 for number, norm in norm_of.items())
-    quotient = target / largest / spread / largest
+    squares = sum(lrs[number] * (norm / largest) ** 2 for number, norm in norm_of.items())
+    classical = find_classical_step(target, largest, squares)
     euclidean = all(group["potential"] is None and group["p"] == 2 for group in groups.values())
     if euclidean or first["polyak"] == "dual_norm":
-        return min(quotient, cap)
-    return polyak_root(_make_decrease(ours), target, quotient, cap)
+        return min(classical, cap)
+    cap = min(cap, _LARGEST_STEP)
+    start = min(classical, cap)
+    guess = math.log(start) if start > 0 else -690.0
+    return _find_step(target, cap, guess, _make_decrease(ours))[0]
 
 
 def _make_decrease(batches: Sequence[Batch]) -> Callable[[float], float]:

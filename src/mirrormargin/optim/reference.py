@@ -6,12 +6,12 @@ and keep their own float64 weights and duals; the tensors receive the rounded we
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-__all__ = ["ReferenceMirrorAdam", "ReferenceMirrorDescent"]
+__all__ = ["ReferenceMirrorAdam", "ReferenceMirrorDescent", "bisect_step"]
 
 
 class _Reference:
@@ -98,7 +98,7 @@ class ReferenceMirrorDescent(_Reference):
         return [g / n if n > 0 else torch.zeros_like(g) for g, n in zip(grads, norms, strict=True)]
 
     def polyak(self, grads: list[Tensor], target: float) -> float:
-        """Bisect < g, w - to_primal(u - lr g) > = target; the left side increases with lr."""
+        """The root of < g, w - to_primal(u - lr g) > = target."""
 
         def decrease(lr: float) -> float:
             pairs = zip(self.u, grads, strict=True)
@@ -107,15 +107,21 @@ class ReferenceMirrorDescent(_Reference):
                 for u, g in pairs
             )
 
-        if target == 0 or not any(g.any() for g in grads):
+        if not any(g.any() for g in grads):
             return 0.0
-        low, high = 0.0, 1.0
-        while decrease(high) < target and high < self.max_lr:
-            high *= 2
-        for _ in range(200):
-            middle = (low + high) / 2
-            low, high = (middle, high) if decrease(middle) < target else (low, middle)
-        return min(high, self.max_lr)
+        return bisect_step(decrease, target, self.max_lr)
+
+
+def bisect_step(decrease: Callable[[float], float], target: float, max_lr: float) -> float:
+    """Solve ``decrease(lr) = target`` by bisection, where decrease grows with lr, from 0 at 0."""
+    if target == 0:
+        return 0.0
+    low, high = 0.0, 1.0
+    while decrease(high) < target and high < max_lr:
+        low, high = high, 2 * high
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if decrease(middle) < target else (low, middle)
+    return min(high, max_lr)
 
 
 class ReferenceMirrorAdam(_Reference):

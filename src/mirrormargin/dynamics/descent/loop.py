@@ -11,7 +11,8 @@ factors. Gradients are mantissas with a log-scale, and steps are taken in their 
 continues where gradients underflow.
 
 The rules are those of :class:`mirrormargin.MirrorDescent`, and ``test_training_is_autograd_and_
-mirror_descent`` compares the two. Polyak's root is found by :mod:`mirrormargin.optim.polyak`.
+mirror_descent`` compares the two. Polyak's rule is that of :mod:`mirrormargin.optim.polyak`,
+compiled.
 """
 
 # pyright: reportPrivateImportUsage=false
@@ -38,7 +39,6 @@ from mirrormargin.attention.compiled import (
 )
 from mirrormargin.dynamics.descent import record
 from mirrormargin.dynamics.descent.record import MODES, RULES, End
-from mirrormargin.geometry.chunks import inlined
 from mirrormargin.geometry.compiler import CompiledFunction
 from mirrormargin.geometry.float64_loops import (
     absolute_sum,
@@ -167,47 +167,30 @@ def _find_step(g, log_scale, p, rule, lr, eps, spare):
 def _find_polyak_step(first, second, log_scale, p, target, numbers, spare):
     """Polyak's step in units of the mantissa; infinite if nothing bounds it.
 
-    A tensor is its ``(u, w, g)``; of the second there may be nothing.
+    A tensor is its ``(u, w, g)``; the second may be empty. The search for the root starts from the
+    last step of the run.
     """
     cap = numbers[_MAX_LR]
     cap = cap * math.exp(log_scale) if cap < np.inf else cap
-    step = _find_root(first, second, target, p, cap, numbers, spare)
-    if cap <= step:
-        numbers[_CAPPED] += cap < np.inf
-        return cap
+    if p == 2.0 and 0.0 < target < np.inf:
+        g, g2 = first[2], second[2]
+        squares = power_sum(g, 1.0, 2.0, spare[: len(g)])
+        squares += power_sum(g2, 1.0, 2.0, spare[: len(g2)])
+        step = min(_find_classical_step(target, 1.0, squares), cap)
+    else:
+        args = (first, second, p, spare)
+        step, log_step = _find_root(target, cap, numbers[_GUESS], args)
+        if math.isfinite(log_step):
+            numbers[_GUESS] = log_step
+    numbers[_CAPPED] += step == cap and cap < np.inf
     return step
 
 
 @leaf
-def _find_root(first, second, target, p, cap, numbers, spare):
-    """The step that predicts the target as its decrease; infinite if it lies beyond the cap.
-
-    The search starts from the last step of the run.
-    """
-    if target == 0.0:
-        return 0.0
-    if not target < np.inf:
-        return np.inf
-    if p == 2.0:
-        g, g2 = first[2], second[2]
-        squares = power_sum(g, 1.0, 2.0, spare[: len(g)])
-        return target / (squares + power_sum(g2, 1.0, 2.0, spare[: len(g2)]))
-    args = (first, second, p, math.log(target), spare)
-    log_step = _find_log_root(numbers[_GUESS], cap, args)
-    if math.isfinite(log_step):
-        numbers[_GUESS] = log_step
-    return math.exp(log_step)
-
-
-@leaf
-def _excess(log_step, args):
-    """log < g, w - to_primal(u - step g) > minus the logarithm of the target."""
-    first, second, p, goal, spare = args
-    step = math.exp(log_step)
-    total = _decrease(first, step, p, spare) + _decrease(second, step, p, spare)
-    if not total < np.inf:  # nan as well: only overflow makes it here
-        return np.inf
-    return math.log(total) - goal if total > 0.0 else -np.inf
+def _decrease_both(step, args):
+    """< g, w - to_primal(u - step g) > of both tensors."""
+    first, second, p, spare = args
+    return _decrease(first, step, p, spare) + _decrease(second, step, p, spare)
 
 
 @leaf
@@ -223,7 +206,8 @@ def _decrease(tensor, step, p, spare):
     return total
 
 
-_find_log_root = inlined(polyak.make_root_finder(_excess))
+_find_root = polyak.make_step_finder(_decrease_both, leaf)
+_find_classical_step = leaf(polyak.find_classical_step)
 
 
 @leaf

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.attention.logits import find_log_loss_gap, find_logit_gradient
+from mirrormargin.optim.reference import bisect_step
 
 __all__ = ["train_literally"]
 
@@ -107,7 +108,7 @@ def find_gradients(
 def find_polyak_step(
     u: Sequence[Array], g: Sequence[Array], p: float, target: float, most: float
 ) -> float:
-    """Bisect < g, w - to_primal(u - step g) > = target; the left side grows with the step."""
+    """The root of < g, w - to_primal(u - step g) > = target."""
 
     def decrease(step: float) -> float:
         return sum(
@@ -115,12 +116,4 @@ def find_polyak_step(
             for x, G in zip(u, g, strict=True)
         )
 
-    low, high = 0.0, 1.0
-    while decrease(high) < target and high < most:
-        low, high = high, 2 * high
-    while high - low > 1e-16 * high:
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        low, high = (middle, high) if decrease(middle) < target else (low, middle)
-    return min(high, most)
+    return bisect_step(decrease, target, most)
