@@ -128,8 +128,8 @@ def test_channels_last_weights_take_the_fused_path(kind, options):
 @KINDS
 def test_results_do_not_depend_on_threads(kind, options, mode, monkeypatch):
     if mode == "python":
-        compiled = pytest.importorskip("mirrormargin.geometry.chunks", exc_type=ImportError)
-        monkeypatch.setattr(compiled, "_openmp", None)
+        kernels = pytest.importorskip("mirrormargin.geometry.float32_kernels", exc_type=ImportError)
+        monkeypatch.setattr(kernels, "_openmp", None)
     results = []
     num_threads = torch.get_num_threads()
     for threads in (1, 2, 3):
@@ -152,8 +152,8 @@ def test_results_do_not_depend_on_threads(kind, options, mode, monkeypatch):
 @pytest.mark.parametrize("mode", ["openmp", "python"])
 def test_several_threads_may_step_at_once(mode, monkeypatch):
     if mode == "python":
-        compiled = pytest.importorskip("mirrormargin.geometry.chunks", exc_type=ImportError)
-        monkeypatch.setattr(compiled, "_openmp", None)
+        kernels = pytest.importorskip("mirrormargin.geometry.float32_kernels", exc_type=ImportError)
+        monkeypatch.setattr(kernels, "_openmp", None)
 
     def train():
         torch.manual_seed(1)

@@ -20,7 +20,7 @@ from mirrormargin.attention import losses
 from mirrormargin.attention.losses import LOSSES
 from mirrormargin.attention.problem import AttentionProblem
 from mirrormargin.geometry import float64_loops
-from mirrormargin.geometry.float64_loops import WIDTH, exponentials, leaf, weigh_rows
+from mirrormargin.geometry.float64_loops import WIDTH, compiled, exponentials, weigh_rows
 
 __all__ = [
     "LOSS_CODES",
@@ -120,7 +120,7 @@ def allocate(n: int, T: int, d: int) -> Memory:
     return Memory(leaders=np.zeros(n, np.int64), **arrays)
 
 
-@leaf
+@compiled
 def push_forward(Wt, data, memory):
     """Fill Y and the logits."""
     n, d, Tp = data.Xt.shape
@@ -130,7 +130,7 @@ def push_forward(Wt, data, memory):
     weigh_rows(Y, dp, 1, data.Xt.ctypes.data, d * Tp, Tp, memory.logits.ctypes.data, n, d)
 
 
-@leaf
+@compiled
 def find_weights(data, memory, loss):
     """Fill attention s and ``c = dL / da`` times ``exp(-log_scale)``; returns the log-scale."""
     n, T, _ = data.X.shape
@@ -163,7 +163,7 @@ def find_weights(data, memory, loss):
     return _find_scaled_weights(data, memory, loss)
 
 
-@leaf
+@compiled
 def _find_gaps(T, logits, scores, memory):
     """Fill ``gaps`` <= 0 and ``below``, relative to the leader, and the exponents of the weights.
 
@@ -194,7 +194,7 @@ def _find_gaps(T, logits, scores, memory):
     return shift
 
 
-@leaf
+@compiled
 def _find_scaled_weights(data, memory, loss):
     """The same where weights under- or overflow: the largest one is taken out of all.
 
@@ -232,7 +232,7 @@ def _find_scaled_weights(data, memory, loss):
     return scale
 
 
-@leaf
+@compiled
 def _slope(m, loss):
     """-loss'(m)."""
     if loss == _LOGISTIC:
@@ -240,14 +240,14 @@ def _slope(m, loss):
     return math.exp(-m) if loss == _EXPONENTIAL else 1.0
 
 
-@leaf
+@compiled
 def _log_slope(m, loss):
     if loss == _LOGISTIC:
         return -max(m, 0.0) - math.log1p(math.exp(-abs(m)))
     return -m if loss == _EXPONENTIAL else 0.0
 
 
-@leaf
+@compiled
 def pull_back(data, memory, Gt):
     """Fill H, and G turned, from c."""
     n, T, dp = data.X.shape
@@ -256,7 +256,7 @@ def pull_back(data, memory, Gt):
     weigh_rows(data.z.ctypes.data, 1, dp, H, 0, dp, Gt.ctypes.data, Gt.shape[0], n)
 
 
-@leaf
+@compiled
 def pull_back_turned(data, memory, G):
     """Fill G itself, (d, dp), from H."""
     n, dp = data.z.shape
@@ -264,7 +264,7 @@ def pull_back_turned(data, memory, G):
     weigh_rows(memory.H.ctypes.data, 1, dp, z, 0, dp, G.ctypes.data, G.shape[0], n)
 
 
-@leaf
+@compiled
 def find_scores(v, data):
     """Write the scores under the head v, (dp,)."""
     n, d, Tp = data.Xt.shape
@@ -275,7 +275,7 @@ def find_scores(v, data):
             scores[i, t] *= data.labels[i]
 
 
-@leaf
+@compiled
 def find_head_gradient(data, memory, loss, gv):
     """Fill ``dL / dv = (1/n) sum_i loss'(m_i) y_i X_i' s_i`` times ``exp(-log_scale)``.
 
@@ -294,7 +294,7 @@ def find_head_gradient(data, memory, loss, gv):
     return scale
 
 
-@leaf
+@compiled
 def find_loss_gap(data, memory, loss, log_scale):
     """``(L - floor) exp(-log_scale)``, after :func:`find_weights` gave the log-scale."""
     n, T, _ = data.X.shape
@@ -321,7 +321,7 @@ def find_loss_gap(data, memory, loss, log_scale):
     return mean
 
 
-@leaf
+@compiled
 def _rise(m, drop, loss):
     """loss(m - drop) - loss(m)."""
     if loss == _LOGISTIC:
@@ -333,7 +333,7 @@ def _rise(m, drop, loss):
     return drop
 
 
-@leaf
+@compiled
 def _log_rise(m, drop, loss):
     """The same in logarithms, for drop > 0."""
     if loss == _CORRELATION:
@@ -342,12 +342,12 @@ def _log_rise(m, drop, loss):
     return math.log(_softplus(x)) if loss == _LOGISTIC and x > -40.0 else x
 
 
-@leaf
+@compiled
 def _log_expm1(x):
     """log(e^x - 1)."""
     return math.log(math.expm1(x)) if x <= 1.0 else x + math.log1p(-math.exp(-x))
 
 
-@leaf
+@compiled
 def _softplus(x):
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))

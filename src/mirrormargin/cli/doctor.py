@@ -85,7 +85,7 @@ def _count_torch_threads() -> int:
 
 
 def _name_threading_layer() -> str:
-    from mirrormargin.geometry.chunks import threading_layer
+    from mirrormargin.geometry.float32_kernels import threading_layer
 
     return threading_layer()
 

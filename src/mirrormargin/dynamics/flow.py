@@ -25,8 +25,8 @@ from mirrormargin.dynamics.flow_integrator import Radau
 from mirrormargin.dynamics.metrics import measure
 from mirrormargin.errors import ProblemError, RunError
 from mirrormargin.geometry import lp_norm
-from mirrormargin.geometry.batched import divergence_each
 from mirrormargin.geometry.threads import limit_threads
+from mirrormargin.geometry.vector_batches import divergence_each
 from mirrormargin.runs import read_run, write_run
 from mirrormargin.svm import Status, is_locally_optimal, solve_attention_svm
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.attention.logits import attend, find_log_loss_gap, log_sum
-from mirrormargin.geometry.batched import norm_each
+from mirrormargin.geometry.vector_batches import norm_each
 
 __all__ = ["MEASURES", "measure"]
 

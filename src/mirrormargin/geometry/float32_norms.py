@@ -10,13 +10,13 @@ import numpy as np
 from numba import njit
 
 from mirrormargin.geometry import float32_powers
-from mirrormargin.geometry.chunks import (
+from mirrormargin.geometry.float32_kernels import (
     BLOCK,
     bits_float,
+    compiled,
     float_bits,
     floats,
     kernel,
-    leaf,
     offset,
     open_job,
     run,
@@ -44,7 +44,7 @@ def _largest_kernel(version):
     return work
 
 
-@leaf
+@compiled
 def _largest(address, num):
     """Compared as integers: that order is total, and nan stands above all."""
     x = floats(address, num)
@@ -81,7 +81,7 @@ def _power_sum_kernel(version):
     return work
 
 
-@leaf
+@compiled
 def _power_sum(x_address, num, scale, options, scratch):
     row = offset(scratch, 3 * BLOCK)
     x, scaled = floats(x_address, num), floats(row, num)

@@ -19,15 +19,15 @@ import math
 import numpy as np
 
 from mirrormargin.geometry import integer_powers
-from mirrormargin.geometry.chunks import (
+from mirrormargin.geometry.float32_kernels import (
     BLOCK,
     bits_float,
+    compiled,
     float_bits,
     floats,
     fma,
     inlined,
     kernel,
-    leaf,
     offset,
     open_job,
     run,
@@ -127,7 +127,7 @@ def split_high(a, clamp):
     return f32(k), s, fma(-s, rounded_off, fma(-s, denominator, numerator)) * inverse
 
 
-@leaf
+@compiled
 def exponent_high(num, constants, scratch):
     """t = r log2|x| from rows 0 to 2, as its nearest integer (row 0) and the rest (row 1)."""
     exponent = floats(scratch, num)
@@ -175,7 +175,7 @@ def split_low(a):
     return f32(k) - (_UPSCALE_EXPONENT if denormal else _ZERO), (m - _ONE) / (m + _ONE)
 
 
-@leaf
+@compiled
 def exponent_low(num, constants, scratch):
     """As ``exponent_high`` where one float32 of s is enough."""
     shift = f32(_ROUND_LOW if constants[0] < HIGH_POWER else _ROUND_HIGH)
@@ -202,7 +202,7 @@ def finish_low(rounded, fraction, x):
     return with_sign(power if x != _ZERO else _ZERO, x)
 
 
-@leaf
+@compiled
 def power_block(x, y, num, constants, scratch):
     """y = sign(x) |x|^r for num <= BLOCK floats at the addresses x and y, which may be equal."""
     n = int(constants[11])
@@ -221,7 +221,7 @@ def power_block(x, y, num, constants, scratch):
 _power_4, _power_5, _power_10, _power_20 = (power_block_of(n) for n in (4, 5, 10, 20))
 
 
-@leaf
+@compiled
 def _real_power_block(x, y, num, constants, scratch):
     if constants[0] >= HIGH_POWER:
         precise = constants[0] >= PRECISE_POWER
@@ -242,7 +242,7 @@ def _real_power_block(x, y, num, constants, scratch):
     power_plain(x, y, num, constants[0])
 
 
-@leaf
+@compiled
 def power_plain(x_address, y_address, num, r):
     """For values near overflow, infinities and nans (and underflow for r near 1): rare."""
     x, y = floats(x_address, num), floats(y_address, num)
@@ -250,7 +250,7 @@ def power_plain(x_address, y_address, num, r):
         y[i] = math.copysign(math.pow(abs(np.float64(x[i])), r), np.float64(x[i]))
 
 
-@leaf
+@compiled
 def _split_high_block(x_address, num, clamp, precise, scratch):
     x, exponent = floats(x_address, num), floats(scratch, num)
     s_high, s_low = floats(offset(scratch, BLOCK), num), floats(offset(scratch, 2 * BLOCK), num)
@@ -268,7 +268,7 @@ def _split_high_block(x_address, num, clamp, precise, scratch):
     return top
 
 
-@leaf
+@compiled
 def _finish_high_block(x_address, y_address, num, scratch):
     x, y = floats(x_address, num), floats(y_address, num)
     rounded, fraction = floats(scratch, num), floats(offset(scratch, BLOCK), num)
@@ -276,7 +276,7 @@ def _finish_high_block(x_address, y_address, num, scratch):
         y[i] = finish_high(rounded[i], fraction[i], x[i])
 
 
-@leaf
+@compiled
 def _split_low_block(x_address, num, scratch):
     x = floats(x_address, num)
     exponent, ratio = floats(scratch, num), floats(offset(scratch, BLOCK), num)
@@ -289,7 +289,7 @@ def _split_low_block(x_address, num, scratch):
     return bottom, top
 
 
-@leaf
+@compiled
 def _finish_low_block(x_address, y_address, num, scratch):
     x, y = floats(x_address, num), floats(y_address, num)
     rounded, fraction = floats(scratch, num), floats(offset(scratch, BLOCK), num)

@@ -23,32 +23,32 @@ from llvmlite import ir
 from numba import extending, njit
 from numba.core import cgutils, types
 
-from mirrormargin.geometry import chunks
-from mirrormargin.geometry.chunks import fma
+from mirrormargin.geometry import float32_kernels
+from mirrormargin.geometry.float32_kernels import fma, inlined
 
 __all__ = [
     "SOURCES",
     "WIDTH",
     "absolute_sum",
     "add_up",
+    "compiled",
     "exponentials",
     "keep_apart",
     "largest",
-    "leaf",
     "power_sum",
     "signed_powers",
     "weigh_rows",
 ]
 
-SOURCES = (*chunks.SOURCES, __file__)
+SOURCES = (*float32_kernels.SOURCES, __file__)
 
 WIDTH = 4  # of the vectors of weigh_rows: rows are padded to a multiple of it
 _FAR, _HIGH = 4, 4  # vectors, and sums of the same rows, that it adds up side by side
 
-# Called by other compiled functions alone, so they need no wrappers.
+# Called by other compiled functions alone, so they need no wrappers. A division by zero gives inf,
+# as in NumPy: callers look for numbers that are not finite.
 _plain: Any = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-leaf: Any = njit(**_plain)
-_inlined: Any = njit(inline="always", error_model="numpy")
+compiled: Any = njit(**_plain)
 # Sums and maxima of nonnegative numbers, in whichever order is fastest.
 _sum: Any = njit(fastmath={"reassoc", "nsz"}, **_plain)
 _maximum: Any = njit(fastmath={"nnan", "nsz"}, **_plain)
@@ -104,7 +104,7 @@ _E0, _E1, _E2, _E3, _E4, _E5, _E6, _E7, _E8, _E9, _E10, _E11, _E12, _E13 = (
 )
 
 
-@_inlined
+@inlined
 def _exp2(rounded, f):
     """2^(n + f), where ``rounded`` is n + 1.5 * 2^52."""
     # In pairs of pairs (Estrin): one long chain of operations would wait for each of them.
@@ -117,7 +117,7 @@ def _exp2(rounded, f):
     return y * _from_bits((_bits(rounded) - _ROUND_BITS + _BIAS) << _MANTISSA)
 
 
-@_inlined
+@inlined
 def _power(x, r):
     """x^r for x >= 0; zero where x or the result is below the normal numbers.
 
@@ -145,12 +145,12 @@ def _power(x, r):
     return y if x <= _MOST else x
 
 
-@_inlined
+@inlined
 def _with_sign(size, x):
     return _from_bits(_bits(size) | (_bits(x) & _SIGN))
 
 
-@leaf
+@compiled
 def signed_powers(x, r, out):
     """``out = sign(x) |x|^r``, with exact or correctly rounded ways for r = 1, 2 and 1/2."""
     if r == 1.0:
@@ -167,7 +167,7 @@ def signed_powers(x, r, out):
             out[j] = _with_sign(_power(abs(x[j]), r), x[j])
 
 
-@leaf
+@compiled
 def exponentials(x, out):
     """``out = e^x`` for x <= 0, zero below the normal numbers; nan stays nan."""
     for j in range(len(out)):
@@ -205,7 +205,7 @@ def add_up(x):
     return total
 
 
-@leaf
+@compiled
 def power_sum(x, factor, r, out):
     """``sum_j (factor |x_j|)^r``; ``out`` is overwritten."""
     if r == 2.0:
@@ -286,7 +286,7 @@ def _emit_block(height: int, count: int) -> Any:
 _one, _wide, _block = _emit_block(1, 1), _emit_block(1, _FAR), _emit_block(_HIGH, _FAR // 2)
 
 
-@leaf
+@compiled
 def weigh_rows(weights, weight_block, weight_stride, rows, row_block, width, out, blocks, num):
     """For each block i: ``out[i, :] = sum_k weights[i, k] rows[i, k, :]``, rows of ``width``.
 

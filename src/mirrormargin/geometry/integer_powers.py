@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from mirrormargin.geometry import chunks
-from mirrormargin.geometry.chunks import (
+from mirrormargin.geometry import float32_kernels
+from mirrormargin.geometry.float32_kernels import (
     bits_float,
+    compiled,
     float_bits,
     floats,
     fma,
     inlined,
-    leaf,
     rename,
 )
 
@@ -30,7 +30,7 @@ __all__ = [
     "with_sign",
 ]
 
-SOURCES = (*chunks.SOURCES, __file__)
+SOURCES = (*float32_kernels.SOURCES, __file__)
 
 f32, i32 = np.float32, np.int32
 
@@ -113,7 +113,7 @@ def power_block_of(n: int):
     """The compiled loop y = sign(x) |x|^n over addresses; x and y may be equal."""
     power = integer_power(n)
 
-    @leaf
+    @compiled
     @rename(n)
     def block(x_address, y_address, num):
         x, y = floats(x_address, num), floats(y_address, num)

@@ -17,18 +17,18 @@ import torch
 from torch import Tensor
 
 from mirrormargin.geometry import LpPotential
-from mirrormargin.geometry.chunks import (
+from mirrormargin.geometry.compiler import CompiledFunction
+from mirrormargin.geometry.float32_kernels import (
     BLOCK,
+    compiled,
     floats,
     fma,
     kernel,
-    leaf,
     offset,
     open_job,
     run,
     take_chunk,
 )
-from mirrormargin.geometry.compiler import CompiledFunction
 from mirrormargin.geometry.float32_norms import scaled_power_sums
 from mirrormargin.geometry.float32_powers import power_constants, power_tensors
 from mirrormargin.optim import compiled_move
@@ -167,14 +167,14 @@ def _descent_kernel(version):
     return work
 
 
-@leaf
+@compiled
 def _scale(g_address, x_address, num, s1, s2):
     g, x = floats(g_address, num), floats(x_address, num)
     for i in range(num):
         x[i] = (g[i] * s1) * s2
 
 
-@leaf
+@compiled
 def _average(buffer_address, x_address, num, momentum, nesterov):
     """b <- mu b + x, then x <- b, or x + mu b."""
     buffer, x = floats(buffer_address, num), floats(x_address, num)
@@ -231,7 +231,7 @@ def _adam_kernel(version):
     return work
 
 
-@leaf
+@compiled
 def _adam_direction(
     x_address, g_address, m_address, v_address, num, sign, rest1, beta2, rest2, correction, eps
 ):
@@ -246,7 +246,7 @@ def _adam_direction(
         x[i] = mean / fma(math.sqrt(square), correction, eps)
 
 
-@leaf
+@compiled
 def _amsgrad_direction(
     x_address, g_address, m_address, v_address, v_max_address, num, sign, rest1, beta2, rest2,
     correction, eps,

@@ -13,14 +13,14 @@ import math
 import numpy as np
 
 from mirrormargin.geometry import float32_powers
-from mirrormargin.geometry.chunks import (
+from mirrormargin.geometry.float32_kernels import (
     BLOCK,
     bits_float,
+    compiled,
     float_bits,
     floats,
     fma,
     inlined,
-    leaf,
     offset,
     rename,
 )
@@ -85,14 +85,14 @@ def _identity(x):
 def _closed_form(name, to_dual, to_primal):
     """The pair (add c u to x, move) for an exponent whose u is computed from w on the spot."""
 
-    @leaf
+    @compiled
     @rename(name)
     def add_dual(x_address, w_address, num, c):
         x, w = floats(x_address, num), floats(w_address, num)
         for i in range(num):
             x[i] = fma(c, to_dual(w[i]), x[i])
 
-    @leaf
+    @compiled
     @rename(name)
     def move(w_address, x_address, num, decay, lr):
         w, x = floats(w_address, num), floats(x_address, num)
@@ -111,7 +111,7 @@ _add_dual_3_2, _move_3_2 = _closed_form("3_2", _signed_root, _signed_square)
 _add_dual_3, _move_3 = _closed_form("3", _signed_square, _signed_root)
 
 
-@leaf
+@compiled
 def add_dual(kind, x, w, dual, num, c):
     if kind == GENERAL:
         _add_dual_2(x, dual, num, c)
@@ -123,7 +123,7 @@ def add_dual(kind, x, w, dual, num, c):
         _add_dual_3(x, w, num, c)
 
 
-@leaf
+@compiled
 def move(kind, w, dual, x, num, decay, lr, power, scratch):
     """u' = decay u - lr x and w' = to_primal(u'), leaving entries with u' = u alone."""
     if kind == GENERAL:
@@ -136,7 +136,7 @@ def move(kind, w, dual, x, num, decay, lr, power, scratch):
         _move_3(w, x, num, decay, lr)
 
 
-@leaf
+@compiled
 def _move_general(w, dual, x, num, decay, lr, power, scratch):
     """The stages of ``power_block``; the first also moves u, the last also writes u and w.
 
@@ -179,7 +179,7 @@ def _move_general(w, dual, x, num, decay, lr, power, scratch):
 def _integer_move(n):
     power = integer_power(n)
 
-    @leaf
+    @compiled
     @rename(f"power_{n}")
     def move(w_address, dual_address, x_address, num, decay, lr):
         w, dual, x = floats(w_address, num), floats(dual_address, num), floats(x_address, num)
@@ -196,7 +196,7 @@ def _integer_move(n):
 _move_power_4, _move_power_5, _move_power_10, _move_power_20 = map(_integer_move, (4, 5, 10, 20))
 
 
-@leaf
+@compiled
 def _move_split_high(dual_address, x_address, new_address, num, decay, lr, clamp, precise, scratch):
     dual, x, new = floats(dual_address, num), floats(x_address, num), floats(new_address, num)
     exponent = floats(scratch, num)
@@ -217,7 +217,7 @@ def _move_split_high(dual_address, x_address, new_address, num, decay, lr, clamp
     return top
 
 
-@leaf
+@compiled
 def _move_split_low(dual_address, x_address, new_address, num, decay, lr, scratch):
     dual, x, new = floats(dual_address, num), floats(x_address, num), floats(new_address, num)
     exponent, ratio = floats(scratch, num), floats(offset(scratch, BLOCK), num)
@@ -235,7 +235,7 @@ def _move_split_low(dual_address, x_address, new_address, num, decay, lr, scratc
 def _finish_and_commit(name, finish):
     """The last stage of the power, which also writes u' and w'."""
 
-    @leaf
+    @compiled
     @rename(name)
     def finish_and_commit(w_address, dual_address, new_address, num, scratch):
         w, dual, new = floats(w_address, num), floats(dual_address, num), floats(new_address, num)
@@ -254,7 +254,7 @@ _finish_commit_high = _finish_and_commit("high", finish_high)
 _finish_commit_low = _finish_and_commit("low", finish_low)
 
 
-@leaf
+@compiled
 def _commit(w_address, dual_address, new_address, y_address, num):
     w, dual = floats(w_address, num), floats(dual_address, num)
     new, y = floats(new_address, num), floats(y_address, num)

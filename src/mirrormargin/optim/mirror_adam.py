@@ -16,8 +16,8 @@ from torch import Tensor
 
 from mirrormargin.arguments import check_number
 from mirrormargin.errors import OptimizerError
-from mirrormargin.optim.batch import Batch
 from mirrormargin.optim.mirror_optimizer import MirrorOptimizer, select_options
+from mirrormargin.optim.tensor_batch import Batch
 
 __all__ = ["MirrorAdam"]
 

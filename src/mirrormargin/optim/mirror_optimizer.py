@@ -15,16 +15,16 @@ from mirrormargin.errors import NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential, Potential
 from mirrormargin.geometry.compiler import require_numba
 from mirrormargin.geometry.lp import check_scale
-from mirrormargin.optim.batch import (
+from mirrormargin.optim.plain import state_dtype
+from mirrormargin.optim.tensor_batch import (
     Batch,
+    adapt_state,
     batch_key,
     choose_path,
-    fit,
     follow_weights,
     is_compilable,
     stamp,
 )
-from mirrormargin.optim.plain import state_dtype
 
 __all__ = ["MirrorOptimizer", "select_options"]
 
@@ -240,7 +240,7 @@ class MirrorOptimizer(Optimizer):
             for key, value in state_dict["state"].get(saved_id, {}).items():
                 if _is_kept(key, value):
                     state[key] = value.detach().clone()
-                    fit(state, key, param)
+                    adapt_state(state, key, param)
                 else:
                     state[key] = value
         self._seen = {}

@@ -21,7 +21,7 @@ from typing import Any
 from torch import Tensor
 
 from mirrormargin.errors import OptimizerError
-from mirrormargin.optim.batch import Batch
+from mirrormargin.optim.tensor_batch import Batch
 
 __all__ = ["as_number", "find_classical_step", "find_polyak_multiplier", "make_step_finder"]
 
@@ -148,7 +148,7 @@ def find_polyak_multiplier(
 
     Args:
         batches: All batches of the step.
-        norms: Those of :func:`mirrormargin.optim.norms.find_norms`.
+        norms: The norm of the group's gradient, once for each tensor of each batch.
         loss: The loss at the current weights.
     """
     ours = [b for b in batches if b.group["step_rule"] == "polyak" and float(b.group["lr"]) > 0]

@@ -4,7 +4,7 @@ from mirrormargin.svm.attention_svm import AttentionSVM, solve_attention_svm
 from mirrormargin.svm.decoder_svm import DecoderSVM, solve_decoder_svm
 from mirrormargin.svm.interior.program import Status
 from mirrormargin.svm.local_optimality import is_locally_optimal
-from mirrormargin.svm.many import AttentionSVMs, solve_many
+from mirrormargin.svm.many_attention_svms import AttentionSVMs, solve_many
 from mirrormargin.svm.nuclear_svm import NuclearSVM, solve_nuclear_svm
 from mirrormargin.svm.solution import (
     CertifiedSolution,

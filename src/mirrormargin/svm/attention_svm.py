@@ -31,7 +31,7 @@ from mirrormargin.svm.inputs import (
 from mirrormargin.svm.interior.constraints import MatrixConstraints, TokenConstraints
 from mirrormargin.svm.interior.program import Outcome, Program, Status
 from mirrormargin.svm.interior.solver import refuse_row, solve_program
-from mirrormargin.svm.solution import MaxMarginSolution, describe
+from mirrormargin.svm.solution import MaxMarginSolution, collect_fields
 
 __all__ = [
     "COMPILED",
@@ -185,7 +185,7 @@ def _solve_compiled(
     X: Array, z: Array, chosen: NDArray[Any], p: float, tol: float, max_iter: int
 ) -> Outcome | None:
     """What the kernel finds, if it is certified."""
-    from mirrormargin.svm.compiled.jobs import solve_jobs  # numba is slow to import
+    from mirrormargin.svm.compiled.candidates import solve_jobs  # numba is slow to import
 
     only = np.zeros(1, np.intp)
     jobs = Jobs(X[None], z[None], only, reference_tokens(chosen)[None], np.array([p]))
@@ -239,7 +239,7 @@ def _record(
     T: int,
     identical: tuple[int, int, int, int] | None,
 ) -> AttentionSVM:
-    fields = describe(program, outcome, tol, lambda rows: scatter(rows, chosen, T))
+    fields = collect_fields(program, outcome, tol, lambda rows: scatter(rows, chosen, T))
     if identical is not None:
         fields["certificate"] = replace(fields["certificate"], identical=identical[:3])
     return AttentionSVM(selection=chosen, **fields)

@@ -26,7 +26,7 @@ from mirrormargin.svm.inputs import check_cap, read_start
 from mirrormargin.svm.interior.constraints import MatrixConstraints
 from mirrormargin.svm.interior.program import Program
 from mirrormargin.svm.interior.solver import refuse_row, solve_program
-from mirrormargin.svm.solution import MaxMarginSolution, describe
+from mirrormargin.svm.solution import MaxMarginSolution, collect_fields
 
 __all__ = ["DecoderSVM", "solve_decoder_svm"]
 
@@ -103,7 +103,7 @@ def solve_decoder_svm(
     else:
         with limit_threads(threads):
             outcome = solve_program(program, tol, max_iter, start)
-    solution = DecoderSVM(**describe(program, outcome, tol, np.copy))
+    solution = DecoderSVM(**collect_fields(program, outcome, tol, np.copy))
     if raise_on_failure:
         solution.check()
     return solution

@@ -33,7 +33,7 @@ __all__ = [
     "FarkasCertificate",
     "MaxMarginSolution",
     "Residuals",
-    "describe",
+    "collect_fields",
 ]
 
 Array = NDArray[np.float64]
@@ -231,7 +231,7 @@ class MaxMarginSolution(CertifiedSolution):
         )
 
 
-def describe(
+def collect_fields(
     program: Program, outcome: Outcome, tol: float, shaped: Callable[[NDArray[Any]], NDArray[Any]]
 ) -> dict[str, Any]:
     """The fields of :class:`MaxMarginSolution`; ``shaped`` brings rows to the caller's shape."""

@@ -142,7 +142,7 @@ def _reach_selection(mm: Any, problem: Any, p: float, seed: int) -> tuple[Any, s
 
 def _draw_directions(target: Any, p: float, mu: float, count: int, rng: Any) -> Any:
     """Directions of unit norm on the rim of the cone, D = mu, by halving, (count, d, d)."""
-    from mirrormargin.geometry.batched import divergence_each, norm_each
+    from mirrormargin.geometry.vector_batches import divergence_each, norm_each
 
     def scale(W: Any) -> Any:
         return W / norm_each(W, p, axes=2)[..., None, None]

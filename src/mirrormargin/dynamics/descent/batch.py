@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.attention.compiled import LOSS_CODES, Data, Memory, allocate, pack, round_up
-from mirrormargin.dynamics.descent.loop import NUM_TENSORS, NUMBERS, advance
 from mirrormargin.dynamics.descent.record import MODES, RULES, End
-from mirrormargin.geometry.batched import power_each
+from mirrormargin.dynamics.descent.training_loop import NUM_TENSORS, NUMBERS, advance
 from mirrormargin.geometry.threads import share_out
+from mirrormargin.geometry.vector_batches import power_each
 
 __all__ = ["Batch", "make_batch"]
 

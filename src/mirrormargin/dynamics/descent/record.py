@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.errors import ProblemError, RunError
-from mirrormargin.geometry.batched import divergence_each
+from mirrormargin.geometry.vector_batches import divergence_each
 from mirrormargin.runs import read_run, write_run
 
 __all__ = ["MODES", "RULES", "AttentionRecord", "End", "TrainingSettings"]

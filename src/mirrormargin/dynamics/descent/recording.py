@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.dynamics.descent.batch import Batch, make_batch
-from mirrormargin.dynamics.descent.loop import NUMBERS
 from mirrormargin.dynamics.descent.record import AttentionRecord, TrainingSettings
 from mirrormargin.dynamics.descent.targets import solve_joint_targets, solve_targets
+from mirrormargin.dynamics.descent.training_loop import NUMBERS
 from mirrormargin.dynamics.metrics import MEASURES, measure
 from mirrormargin.errors import ProblemError, TrainingInterrupted
-from mirrormargin.geometry.batched import divergence_each, norm_each
 from mirrormargin.geometry.threads import count_cores
+from mirrormargin.geometry.vector_batches import divergence_each, norm_each
 
 __all__ = ["Progress", "restore_batch", "train"]
 

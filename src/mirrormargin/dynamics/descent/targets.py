@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.dynamics.descent.record import AttentionRecord
 from mirrormargin.errors import SolverError
-from mirrormargin.geometry.batched import divergence_each
+from mirrormargin.geometry.vector_batches import divergence_each
 from mirrormargin.svm import solve_attention_svm, solve_decoder_svm, solve_many
 
 __all__ = ["ExponentComparison", "compare_exponents", "solve_joint_targets", "solve_targets"]

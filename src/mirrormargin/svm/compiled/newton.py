@@ -24,15 +24,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrormargin.geometry.float32_kernels import inlined
+from mirrormargin.geometry.float64_loops import compiled, keep_apart
 from mirrormargin.svm.compiled import vectors
 from mirrormargin.svm.compiled.vectors import (
     add,
     add_rows,
     combine,
-    compiled,
     fill,
-    inlined,
-    keep_apart,
     put,
 )
 

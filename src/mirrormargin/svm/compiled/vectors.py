@@ -12,13 +12,10 @@ a function again.
 # pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
 
 from mirrormargin.geometry import float64_loops
-from mirrormargin.geometry.float64_loops import keep_apart
+from mirrormargin.geometry.float64_loops import compiled, keep_apart
 
 __all__ = [
     "SOURCES",
@@ -26,10 +23,7 @@ __all__ = [
     "add_rows",
     "barrier",
     "combine",
-    "compiled",
     "fill",
-    "inlined",
-    "keep_apart",
     "largest",
     "least",
     "longest",
@@ -43,13 +37,6 @@ __all__ = [
 SOURCES = (*float64_loops.SOURCES, __file__)
 
 TO_THE_BOUNDARY = 0.995
-
-# Called by other compiled functions alone, so they need no wrappers. A division by zero gives inf,
-# as in NumPy: callers look for numbers that are not finite.
-_options: Any = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-compiled: Any = njit(**_options)
-# For functions with few callers and much below them: Numba compiles all that again at each level.
-inlined: Any = njit(inline="always", error_model="numpy")
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""The compiled loops of :mod:`batched`: one vector after the other, with its own exponent."""
+"""The compiled loops of :mod:`vector_batches`: vector by vector, each with its own exponent."""
 
 # pyright: reportPrivateImportUsage=false
 from __future__ import annotations
@@ -15,9 +15,9 @@ from mirrormargin.geometry.compiler import CompiledFunction
 from mirrormargin.geometry.float64_loops import (
     absolute_sum,
     add_up,
+    compiled,
     keep_apart,
     largest,
-    leaf,
     power_sum,
     signed_powers,
 )
@@ -41,7 +41,7 @@ def _make_powers(version: int) -> Callable[..., Any]:
     return run
 
 
-@leaf
+@compiled
 def _power(x, r):
     """x^r to the last digit, unlike the faster one of :func:`signed_powers`."""
     keep_apart()  # entries side by side in a vector might get another routine than one alone
@@ -57,7 +57,7 @@ def _make_norms(version: int) -> Callable[..., Any]:
     return run
 
 
-@leaf
+@compiled
 def _norm(x, r, work):
     if np.isnan(absolute_sum(x)):
         return np.nan
@@ -78,7 +78,7 @@ def _make_divergences(version: int) -> Callable[..., Any]:
     return run
 
 
-@leaf
+@compiled
 def _divergence(U, V, p, work):
     u, v, dual_u, dual_v = work[0], work[1], work[2], work[3]
     size_u, size_v = _norm(U, p, u), _norm(V, p, v)

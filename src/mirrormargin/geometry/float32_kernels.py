@@ -44,12 +44,12 @@ __all__ = [
     "CHUNK",
     "SOURCES",
     "bits_float",
+    "compiled",
     "float_bits",
     "floats",
     "fma",
     "inlined",
     "kernel",
-    "leaf",
     "offset",
     "open_job",
     "rename",
@@ -67,11 +67,11 @@ _MIN_PARALLEL = 4 * CHUNK  # below this a second thread costs more than it saves
 inlined: Any = njit(inline="always", error_model="numpy")
 # A loop over one block. It takes addresses and not arrays: passing an array costs more than the
 # loop, and LLVM vectorises small functions of pointers reliably.
-leaf: Any = njit(error_model="numpy")
+compiled: Any = njit(error_model="numpy")
 
 
 def rename(suffix: object) -> Callable[[Any], Any]:
-    """Decorate a closure that is made several times, with different contents, below ``leaf``.
+    """Decorate a closure that is made several times, with different contents, below ``compiled``.
 
     Kernels from the disk cache may come from different processes. Where they contain functions
     with equal names, the linker takes any one of them for all: names must tell them apart.
@@ -158,7 +158,7 @@ _NEXT, _SEAT, _CHUNKS, _TENSORS, _POINTER_ROWS, _SCALAR_COLUMNS, _OPTIONS, _OUT_
 _ADDRESSES = 8
 
 
-@leaf
+@compiled
 def open_job(counters, version):
     """The arrays of a job and the address of the caller's own scratch memory."""
     job = carray(counters, (_ADDRESSES + 6,))
@@ -173,7 +173,7 @@ def open_job(counters, version):
     return chunks, pointers, scalars, options, out, scratch
 
 
-@leaf
+@compiled
 def take_chunk(counters):
     """The number of the next chunk to do; past the last one when none is left."""
     return _take_next(counters, _NEXT)

@@ -33,9 +33,9 @@ from mirrormargin.optim.plain import state_dtype
 __all__ = [
     "Batch",
     "Path",
+    "adapt_state",
     "batch_key",
     "choose_path",
-    "fit",
     "follow_weights",
     "is_compilable",
     "stamp",
@@ -108,7 +108,7 @@ class Batch:
         for param, state in zip(self.params, self.states, strict=True):
             if key not in state:
                 state[key] = torch.zeros_like(param, dtype=state_dtype(param), requires_grad=False)
-        return [fit(s, key, w) for s, w in zip(self.states, self.params, strict=True)]
+        return [adapt_state(s, key, w) for s, w in zip(self.states, self.params, strict=True)]
 
     @cached_property
     def duals(self) -> list[Tensor] | None:
@@ -127,7 +127,7 @@ class Batch:
                 state["dual_of"] = name
             elif self.seen.get(id(param)) != stamp(param):
                 follow_weights(param, state, self.potential, self.path)
-            duals.append(fit(state, "dual", param))
+            duals.append(adapt_state(state, "dual", param))
         return duals
 
 
@@ -173,7 +173,7 @@ def stamp(param: Tensor) -> _Stamp:
 
 def follow_weights(param: Tensor, state: _State, potential: Potential, path: Path) -> None:
     """Rebuild u where w is no longer the image of the state, and keep it elsewhere."""
-    dual = fit(state, "dual", param)
+    dual = adapt_state(state, "dual", param)
     unchanged = _image(state, potential, path).to(param.dtype) == param
     state["dual"] = torch.where(unchanged, dual, _preimage(param, potential, path))
 
@@ -188,7 +188,7 @@ def _preimage(param: Tensor, potential: Potential, path: Path) -> Tensor:
     return path.to_dual(param.detach(), potential)
 
 
-def fit(state: _State, key: str, param: Tensor) -> Tensor:
+def adapt_state(state: _State, key: str, param: Tensor) -> Tensor:
     """A state tensor, brought to the dtype, device and layout that its parameter asks for.
 
     ``model.to(...)`` may have changed the parameter since the last step, and kernels trust

@@ -42,8 +42,8 @@ from mirrormargin.dynamics.descent.record import MODES, RULES, End
 from mirrormargin.geometry.compiler import CompiledFunction
 from mirrormargin.geometry.float64_loops import (
     absolute_sum,
+    compiled,
     largest,
-    leaf,
     power_sum,
     signed_powers,
     weigh_rows,
@@ -126,21 +126,21 @@ def _make_loop(version: int) -> Callable[..., Any]:
     return follow
 
 
-@leaf
+@compiled
 def _multiply(Qt, Kt, Wt):
     """``Wt[b] = sum_k Qt[k, b] Kt[k]``, the transpose of K Q'."""
     rank, dp = Kt.shape
     weigh_rows(Qt.ctypes.data, 1, dp, Kt.ctypes.data, 0, dp, Wt.ctypes.data, len(Wt), rank)
 
 
-@leaf
+@compiled
 def _pull_through(factor, G, out):
     """``out[k] = sum_b factor[k, b] G[b]``: the gradient by the other factor."""
     rank, dp = factor.shape
     weigh_rows(factor.ctypes.data, dp, 1, G.ctypes.data, 0, dp, out.ctypes.data, rank, len(G))
 
 
-@leaf
+@compiled
 def _check(gradient, second):
     total = absolute_sum(gradient) + absolute_sum(second)
     if total == 0.0:
@@ -148,7 +148,7 @@ def _check(gradient, second):
     return _RUNNING if total < np.inf else _DIVERGED
 
 
-@leaf
+@compiled
 def _find_step(g, log_scale, p, rule, lr, eps, spare):
     """The constant or the normalized step, in units of the mantissa."""
     top = largest(g)
@@ -163,7 +163,7 @@ def _find_step(g, log_scale, p, rule, lr, eps, spare):
     return lr / norm
 
 
-@leaf
+@compiled
 def _find_polyak_step(first, second, log_scale, p, target, numbers, spare):
     """Polyak's step in units of the mantissa; infinite if nothing bounds it.
 
@@ -186,14 +186,14 @@ def _find_polyak_step(first, second, log_scale, p, target, numbers, spare):
     return step
 
 
-@leaf
+@compiled
 def _decrease_both(step, args):
     """< g, w - to_primal(u - step g) > of both tensors."""
     first, second, p, spare = args
     return _decrease(first, step, p, spare) + _decrease(second, step, p, spare)
 
 
-@leaf
+@compiled
 def _decrease(tensor, step, p, spare):
     u, w, g = tensor
     moved = spare[: len(g)]
@@ -206,11 +206,11 @@ def _decrease(tensor, step, p, spare):
     return total
 
 
-_find_root = polyak.make_step_finder(_decrease_both, leaf)
-_find_classical_step = leaf(polyak.find_classical_step)
+_find_root = polyak.make_step_finder(_decrease_both, compiled)
+_find_classical_step = compiled(polyak.find_classical_step)
 
 
-@leaf
+@compiled
 def _move(u, w, g, step, p):
     for j in range(len(u)):
         u[j] -= step * g[j]

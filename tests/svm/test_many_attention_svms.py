@@ -11,9 +11,9 @@ from svm_problems import PUBLISHED, farthest, norm
 from mirrormargin.attention import AttentionProblem, synthetic
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
 from mirrormargin.svm import Status, attention_svm, solve_attention_svm
-from mirrormargin.svm.compiled import jobs as compiled_jobs
+from mirrormargin.svm.compiled import candidates
 from mirrormargin.svm.inputs import fits_kernel
-from mirrormargin.svm.many import COMPILED, solve_many
+from mirrormargin.svm.many_attention_svms import COMPILED, solve_many
 
 EXPONENTS = [1.1, 1.5, 2.0, 3.0, 10.0]
 # Few rows, as many rows as unknowns, many rows, two tokens, one sequence, one row, one unknown.
@@ -141,8 +141,8 @@ def lie(w, lam):
     """A kernel that claims a gap of zero for whatever it is told to offer."""
 
     def kernel(p, tol, max_iter, A, At, factor, rows, unknowns, *rest):
-        unknowns[compiled_jobs.at.BEST_W] = w
-        rows[compiled_jobs.at.BEST_LAM] = lam
+        unknowns[candidates.at.BEST_W] = w
+        rows[candidates.at.BEST_LAM] = lam
         return 1, 0.0, 0
 
     return kernel
@@ -150,7 +150,7 @@ def lie(w, lam):
 
 @pytest.mark.parametrize(("w", "lam"), [(np.nan, 1.0), (1.0, np.nan), (0.0, 0.0), (1.0, -1.0)])
 def test_what_the_kernel_offers_is_not_believed(monkeypatch, w, lam):
-    monkeypatch.setattr(compiled_jobs, "load_kernel", lambda: lie(w, lam))
+    monkeypatch.setattr(candidates, "load_kernel", lambda: lie(w, lam))
     problems, selections = planted_batch(range(2), (3, 4, 3))
     record = solve_many(problems, selections, [1.5, 3.0])
     assert (record.method != COMPILED).all()
@@ -206,13 +206,13 @@ def test_a_batch_has_the_bits_of_its_solutions_alone(shape, monkeypatch):
 
 def test_what_occurs_several_times_is_solved_once(monkeypatch):
     solved = []
-    solve_jobs = compiled_jobs.solve_jobs
+    solve_jobs = candidates.solve_jobs
 
     def solve(jobs, *rest):
         solved.append(len(jobs))
         return solve_jobs(jobs, *rest)
 
-    monkeypatch.setattr(compiled_jobs, "solve_jobs", solve)
+    monkeypatch.setattr(candidates, "solve_jobs", solve)
     problems, best = planted_batch(range(2), (3, 4, 6))
     record = solve_many(problems, np.repeat(best, 5, axis=2), [2.0, 3.0, 2.0])
     assert solved == [4]
@@ -223,7 +223,7 @@ def test_what_occurs_several_times_is_solved_once(monkeypatch):
 def test_many_jobs_are_done_in_blocks(monkeypatch):
     problems, selections = planted_batch(range(7), (2, 3, 4))
     expected = solve_many(problems, selections, [1.5, 3.0])
-    monkeypatch.setattr(compiled_jobs, "BLOCK", 4 * 2 * 3 * 4)
+    monkeypatch.setattr(candidates, "BLOCK", 4 * 2 * 3 * 4)
     assert_same_bits(solve_many(problems, selections, [1.5, 3.0]), expected)
 
 
@@ -326,7 +326,7 @@ def test_an_error_in_a_thread_is_raised(monkeypatch):
     def kernel(*work):
         raise MemoryError("no memory left")
 
-    monkeypatch.setattr(compiled_jobs, "load_kernel", lambda: kernel)
+    monkeypatch.setattr(candidates, "load_kernel", lambda: kernel)
     problems, selections = planted_batch(range(4), (2, 3, 3))
     with pytest.raises(MemoryError, match="no memory left"):
         solve_many(problems, selections, threads=2)

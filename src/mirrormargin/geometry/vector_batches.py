@@ -91,9 +91,9 @@ def _find_divergences(u: Array, v: Array, p: float) -> Array:
 
 
 def _loops() -> Any:
-    from mirrormargin.geometry import float64_batches  # Numba is slow to import
+    from mirrormargin.geometry import compiled_vector_batches  # Numba is slow to import
 
-    return float64_batches
+    return compiled_vector_batches
 
 
 def _group(exponents: Array) -> list[tuple[float, NDArray[np.bool_]]]:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.geometry.batched import norm_each, power_each
 from mirrormargin.geometry.threads import share_out
+from mirrormargin.geometry.vector_batches import norm_each, power_each
 from mirrormargin.svm.compiled import newton as at
 from mirrormargin.svm.compiled.kernel import FIRST_EXPONENT, load_kernel
 from mirrormargin.svm.compiled.newton import Work, allocate

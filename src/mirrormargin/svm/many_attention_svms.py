@@ -34,7 +34,7 @@ from mirrormargin.svm.interior.program import Status
 from mirrormargin.svm.solution import SUPPORT, FarkasCertificate
 
 if TYPE_CHECKING:
-    from mirrormargin.svm.compiled.jobs import Candidates
+    from mirrormargin.svm.compiled.candidates import Candidates
 
 __all__ = ["AttentionSVMs", "solve_many"]
 
@@ -169,7 +169,7 @@ def solve_many(
     jobs, job_of = _collect_jobs(members, exponents, chosen)
     columns = _make_columns(jobs)
     if fits_kernel(n, T, d) and has_numba():
-        from mirrormargin.svm.compiled.jobs import solve_jobs
+        from mirrormargin.svm.compiled.candidates import solve_jobs
 
         candidates = solve_jobs(jobs, 0.5 * tol, int(max_iter), threads or count_cores())
         left = _enter_candidates(columns, jobs, candidates, tol)

@@ -5,9 +5,9 @@ import pytest
 from layouts import layouts
 
 import mirrormargin as mm
-from mirrormargin.geometry import batched
-from mirrormargin.geometry.batched import divergence_each, norm_each, power_each
+from mirrormargin.geometry import vector_batches
 from mirrormargin.geometry.compiler import has_numba
+from mirrormargin.geometry.vector_batches import divergence_each, norm_each, power_each
 
 COMPILED = pytest.mark.skipif(not has_numba(), reason="compiled code needs Numba")
 
@@ -61,7 +61,7 @@ def test_the_layout_of_memory_changes_no_bit():
 @pytest.fixture(params=["compiled", "plain"])
 def way(request, monkeypatch):
     if request.param == "plain":
-        monkeypatch.setattr(batched, "has_numba", lambda: False)
+        monkeypatch.setattr(vector_batches, "has_numba", lambda: False)
     elif not has_numba():
         pytest.skip("compiled code needs Numba")
 
@@ -146,5 +146,5 @@ class TestBothWays:
     def test_large_batches_are_done_in_blocks(self, monkeypatch):
         U, V = numbers(2, 1, 5), numbers(2, 3, 5, seed=1)
         whole = divergence_each(U, V, [[1.5], [3.0]])
-        monkeypatch.setattr(batched, "BLOCK", 4)
+        monkeypatch.setattr(vector_batches, "BLOCK", 4)
         np.testing.assert_array_equal(divergence_each(U, V, [[1.5], [3.0]]), whole)
