@@ -11,8 +11,10 @@ from svm_problems import PUBLISHED, farthest, norm
 from mirrormargin.attention import AttentionProblem, synthetic
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
 from mirrormargin.svm import Status, attention_svm, solve_attention_svm
+from mirrormargin.svm.attention_svm import build_program
 from mirrormargin.svm.compiled import candidates
-from mirrormargin.svm.inputs import fits_kernel
+from mirrormargin.svm.inputs import Jobs, fits_kernel
+from mirrormargin.svm.interior.program import measure_gap, rounding
 from mirrormargin.svm.many_attention_svms import COMPILED, solve_many
 
 EXPONENTS = [1.1, 1.5, 2.0, 3.0, 10.0]
@@ -135,6 +137,27 @@ def test_a_problem_too_large_for_the_kernel_is_solved_by_the_general_path():
     expected = solve_attention_svm(problem.tokens, problem.queries, selection, 1.5, threads=1)
     np.testing.assert_array_equal(record.W[0, 0, 0], expected.W)
     assert record.method[0, 0, 0] == expected.method != COMPILED
+
+
+@pytest.mark.parametrize("tol", [1e-9, 0.2])
+@pytest.mark.parametrize("p", [1.2, 1.75, 2.0, 3.0, 6.0])
+def test_candidates_are_measured_like_single_solutions(p, tol):
+    """The formulas of the gap and its rounding are written for one program, and for a batch."""
+    problems, chosen = planted_batch(range(4), (3, 5, 4))
+    jobs = Jobs(
+        np.stack([problem.tokens for problem in problems]),
+        np.stack([problem.queries for problem in problems]),
+        np.arange(4),
+        chosen.reshape(4, 3),
+        np.full(4, p),
+    )
+    found = candidates.solve_jobs(jobs, tol, 200, threads=1)
+    assert (found.gap <= tol).all()
+    for j, problem in enumerate(problems):
+        program = build_program(problem.tokens, problem.queries, jobs.chosen[j], p, np.ones(3))
+        w, lam = found.W[j].reshape(-1), found.lam[j].reshape(-1)
+        assert found.gap[j] == pytest.approx(measure_gap(program, w, lam), rel=1e-12, abs=1e-14)
+        assert found.rounding[j] == pytest.approx(rounding(program, w, lam), rel=1e-6, abs=1e-15)
 
 
 def lie(w, lam):

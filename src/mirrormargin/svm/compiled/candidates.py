@@ -22,13 +22,13 @@ from mirrormargin.svm.compiled import newton as at
 from mirrormargin.svm.compiled.kernel import FIRST_EXPONENT, load_kernel
 from mirrormargin.svm.compiled.newton import Work, allocate
 from mirrormargin.svm.inputs import Integers, Jobs, other_tokens
+from mirrormargin.svm.interior.program import ROUNDING_UNIT
 from mirrormargin.svm.interior.solver import SEPARABLE
 
 __all__ = ["Candidates", "solve_jobs"]
 
 Array = NDArray[np.float64]
 
-EPS = 2 * float(np.finfo(np.float64).eps)  # as in rounding() of the general solver
 BLOCK = 4_000_000  # entries of the tokens of the jobs done at a time, to bound the memory
 
 
@@ -145,7 +145,11 @@ def _prepare_primal(work: Work, p: float) -> float:
 
 
 def _measure(delta: Array, z: Array, p: Array, W: Array, lam: Array, steps: Integers) -> Candidates:
-    """Scale what the kernel found, and bound the least norm from both sides."""
+    """Scale what the kernel found, and bound the least norm from both sides.
+
+    The gap and its rounding are those of ``measure_gap`` and ``rounding`` in ``interior.program``,
+    for many solutions at once and with bits that do not depend on their number.
+    """
     q = p / (p - 1)
     y = (delta @ (z @ W.swapaxes(1, 2))[..., None])[..., 0]
     margin = y.min(axis=(1, 2))
@@ -157,9 +161,8 @@ def _measure(delta: Array, z: Array, p: Array, W: Array, lam: Array, steps: Inte
     dual_norm = norm_each(u.reshape(len(u), -1), q)
     total = lam.sum(axis=(1, 2))
     valid = (margin > 0) & (lam >= 0).all(axis=(1, 2)) & (total > 0)
-    # As rounding() of the solver: what the rows of W and the sum A' lam are not known to.
     sizes = norm_each(delta, q[:, None, None]), norm_each(z, q[:, None])[:, :, None]
-    rows = EPS * sizes[0] * sizes[1]
+    rows = ROUNDING_UNIT * sizes[0] * sizes[1]
     unsure = np.maximum((rows * norm[:, None, None] - slack).max(axis=(1, 2)), 0.0)
     return Candidates(
         W=W,

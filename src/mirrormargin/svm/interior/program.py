@@ -41,6 +41,7 @@ from mirrormargin.svm.interior.constraints import DENSE_ENTRIES, Constraints
 __all__ = [
     "FEASIBILITY",
     "INFEASIBLE_BELOW",
+    "ROUNDING_UNIT",
     "Bounds",
     "Outcome",
     "Program",
@@ -56,6 +57,8 @@ Array = NDArray[np.float64]
 FEASIBILITY = 1e-9
 """Rows with b = 0 and equalities hold to this share of ``|a_k|_q |w|_p``."""
 INFEASIBLE_BELOW = 1e-12
+ROUNDING_UNIT = 2 * float(np.finfo(np.float64).eps)
+"""Relative error of a computed row or sum."""
 POLISHES = 5
 
 
@@ -207,18 +210,21 @@ def measure_gap(program: Program, w: Array, lam: Array) -> float:
 
 
 def rounding(program: Program, w: Array, lam: Array) -> float:
-    """What floating point may hide of the gap.
+    """Bound what rounding errors may hide of the gap.
 
-    A row is known to ``eps |a_k|_q |w|_p``, which matters where it is as near to its right-hand
-    side (or where it falls short, with a soft margin), and ``|A' lam|_q`` to
-    ``eps sum_k |lam_k| |a_k|_q``; eps is twice the machine's. Rows with b = 0 hold only to
-    :data:`FEASIBILITY`, at ``|lam_k|`` for each unit that is missing.
+    With e = :data:`ROUNDING_UNIT`, a computed row ``<w, a_k>`` is off by at most
+    ``e |a_k|_q |w|_p``. That counts only where it exceeds the slack of the row, which may then fall
+    short in truth; with a soft margin it costs C for each unit. The computed ``|A' lam|_q`` is off
+    by at most ``e sum_k |lam_k| |a_k|_q``. Finally, rows with b = 0 are accepted if they fall short
+    by up to :data:`FEASIBILITY`, and each unit of that may lower the objective by ``|lam_k|``.
+
+    ``svm.compiled.candidates`` measures gap and rounding of many hard margins at once, by the same
+    formulas: ``test_candidates_are_measured_like_single_solutions`` compares the two.
     """
-    eps = 2 * float(np.finfo(np.float64).eps)
     norm = lp_norm(w, program.p)
     norms = program.constraints.row_norms(program.q)
     y = program.constraints.apply(w)
-    weighted = eps * float(np.abs(lam) @ norms)
+    weighted = ROUNDING_UNIT * float(np.abs(lam) @ norms)
     short = np.where(program.equality, np.abs(y), np.maximum(-y, 0.0))
     missing = float(np.abs(lam[program.b == 0]) @ short[program.b == 0])
     if program.cap is not None:
@@ -226,7 +232,7 @@ def rounding(program: Program, w: Array, lam: Array) -> float:
         missing = float(np.abs(lam[program.equality]) @ short[program.equality])
         if not 0 < upper < np.inf:
             return 0.0
-        unsure = eps * norm * norms
+        unsure = ROUNDING_UNIT * norm * norms
         slack = (y - program.b)[~program.equality]
         unsure = unsure[~program.equality]
         # A row that may fall short pays its price, unless w is made longer for all of them.
@@ -234,7 +240,7 @@ def rounding(program: Program, w: Array, lam: Array) -> float:
         if (slack >= -unsure).all():
             price = min(price, 2 * program.p * float(unsure.max()))
         return price + (weighted * norm + missing) / upper
-    unsure = float((eps * norm * norms - (y - 1))[program.b == 1].max())
+    unsure = float((ROUNDING_UNIT * norm * norms - (y - 1))[program.b == 1].max())
     size = lp_norm(program.constraints.adjoint(lam), program.q)
     return max(unsure, 0.0) + weighted / size + missing / float(program.b @ lam)
 
