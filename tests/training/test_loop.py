@@ -224,7 +224,7 @@ def test_two_processes_cannot_train_in_one_folder(data, tmp_path):
     code = f"""
 import sys
 from pathlib import Path
-from mirrormargin.runs.locks import hold_lock
+from mirrormargin.runs import hold_lock
 with hold_lock(Path({str(tmp_path / ".lock")!r}), wait=False):
     print("held", flush=True)
     sys.stdin.read()

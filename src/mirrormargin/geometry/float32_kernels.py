@@ -30,7 +30,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from llvmlite import ir
@@ -303,7 +302,3 @@ if hasattr(os, "register_at_fork"):
 def threading_layer() -> str:
     """Who runs the kernels here, for reports."""
     return "torch's OpenMP threads" if _openmp is not None else "Python threads"
-
-
-def compiler_versions() -> dict[str, str]:
-    return {"numba": numba.__version__, "numpy": np.__version__}

@@ -1,16 +1,16 @@
-"""Files that exist whole or not at all."""
+"""Files that several processes may use: written whole or not at all, and locked while in use."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from mirrormargin.errors import RunError
 
-__all__ = ["write_atomically"]
+__all__ = ["hold_lock", "write_atomically"]
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
@@ -32,3 +32,39 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         # On a read-only disk, even to remove what is not there is an error.
         with suppress(OSError):
             neighbour.unlink(missing_ok=True)
+
+
+@contextmanager
+def hold_lock(path: Path, *, wait: bool) -> Iterator[None]:
+    """Keep out other processes that hold the same file, where files can be locked.
+
+    An open file holds the lock, so the system releases it when the process ends.
+
+    Args:
+        path: The file; made if it is not there, never written, never followed if it is a link.
+        wait: Whether to wait for a process that holds it.
+
+    Raises:
+        RunError: If another process holds it and ``wait`` is False.
+    """
+    try:
+        import fcntl
+
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        file = os.open(path, flags, 0o600)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise RunError(
+                f"another command is writing to {path.parent}: wait for it, or choose another"
+                " folder"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(file)
