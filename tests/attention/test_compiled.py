@@ -28,7 +28,7 @@ def make_run(version):
             compiled.push_forward(Wt, data, memory)
         log_scale = compiled.find_weights(data, memory, loss)
         compiled.pull_back(data, memory, Gt)
-        compiled.pull_back_turned(data, memory, G)
+        compiled.pull_back_transposed(data, memory, G)
         gap = compiled.find_loss_gap(data, memory, loss, log_scale)
         return log_scale, gap, compiled.find_head_gradient(data, memory, loss, gv)
 

@@ -3,8 +3,9 @@ r"""The scaled gradient of an attention problem, compiled: what :mod:`logits` sa
     Y_i = W z_i,   a_i = X_i Y_i,   c_i = dL / da_i,   H_i = X_i' c_i,   G = sum_i H_i z_i'
 
 Each of the products adds up weighted rows (:func:`weigh_rows`), so rows are padded with zeros to a
-multiple of its width: tokens X (n, T, dp) and, turned, Xt (n, d, Tp); W and G are kept turned as
-well, (d, dp). The log-scale is 0 as long as the weights are in the range of floating point.
+multiple of its width: tokens X (n, T, dp) and their transposes Xt (n, d, Tp); W and G are
+transposed as well, (d, dp). The log-scale is 0 as long as the weights are in the range of floating
+point.
 """
 
 # pyright: reportPrivateImportUsage=false
@@ -34,7 +35,7 @@ __all__ = [
     "find_weights",
     "pack",
     "pull_back",
-    "pull_back_turned",
+    "pull_back_transposed",
     "push_forward",
     "round_up",
 ]
@@ -57,7 +58,7 @@ class Data(NamedTuple):
 
     Attributes:
         X: Tokens, (n, T, dp).
-        Xt: The same turned, (n, d, Tp).
+        Xt: Their transposes, (n, d, Tp).
         z: Queries, (n, dp).
         scores: gamma, (n, Tp). Joint training writes it.
         labels: y, (n,).
@@ -100,7 +101,7 @@ def round_up(count: int) -> int:
 
 
 def pack(problem: AttentionProblem) -> Data:
-    """The arrays of a problem, padded and turned."""
+    """The arrays of a problem, padded and transposed."""
     n, T, d = problem.tokens.shape
     dp, Tp = round_up(d), round_up(T)
     X, Xt, z, scores = (np.zeros(s) for s in ((n, T, dp), (n, d, Tp), (n, dp), (n, Tp)))
@@ -249,7 +250,7 @@ def _log_slope(m, loss):
 
 @compiled
 def pull_back(data, memory, Gt):
-    """Fill H, and G turned, from c."""
+    """Fill H, and the transpose of G, from c."""
     n, T, dp = data.X.shape
     H, c = memory.H.ctypes.data, memory.c
     weigh_rows(c.ctypes.data, c.shape[1], 1, data.X.ctypes.data, T * dp, dp, H, n, T)
@@ -257,7 +258,7 @@ def pull_back(data, memory, Gt):
 
 
 @compiled
-def pull_back_turned(data, memory, G):
+def pull_back_transposed(data, memory, G):
     """Fill G itself, (d, dp), from H."""
     n, dp = data.z.shape
     z = data.z.ctypes.data

@@ -1,9 +1,9 @@
-r"""Training for ever: mirror descent with a small constant rate, followed in the logarithm of time.
+r"""The limit of training: mirror descent with a small constant rate, in the logarithm of time.
 
     du/dt = -grad L(W),    W = sign(u) |u|^(1/(p-1)),    k = t / lr
 
 is what ``u <- u - lr grad L(W)`` tends to for small lr. W grows only like log k, so how it nears
-its max-margin direction shows over hundreds of decades of k, where no loop arrives. In the time
+its max-margin direction shows over hundreds of decades of k, which no loop can reach. In the time
 tau = log t the flow is slow and stiff, and an implicit method follows it in some hundred steps.
 """
 

@@ -9,7 +9,7 @@ loss holds w, and Newton in w if it does not. Both move an entry the same way, a
 shorter move.
 
 A selection that is given up late changes within e^-gap of tau, far below the spacing of floats: tau
-then stands still, and log h is what a step is known by. Pinned by
+then does not change, and only log h measures a step. Pinned by
 ``test_a_selection_can_change_after_three_hundred_decades``.
 """
 

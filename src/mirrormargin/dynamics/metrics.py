@@ -10,7 +10,7 @@ r"""What is measured of a W on its way.
     selection        the selected tokens
     divergence       D(target, W), the directional divergence
 
-All of W's stand in one array, with as many axes in front as one likes.
+All matrices W are in one array, with any number of leading axes.
 """
 
 from __future__ import annotations

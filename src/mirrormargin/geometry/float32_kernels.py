@@ -15,9 +15,9 @@ A kernel works on tensors given by address, one chunk at a time::
     run(square, sizes, pointers)
 
 Numba compiles it, without fast-math, into a C callback that takes chunks until none is left.
-Whoever calls it helps: the caller alone, torch's own OpenMP threads, or Python threads. OpenMP
-comes first because torch's idle threads spin for milliseconds after each torch operation, and a
-second set of threads would fight them for the cores. Numba's threading layers are not used: they
+The calling thread runs it alone, or shares the chunks with torch's own OpenMP threads or with
+Python threads. OpenMP comes first because torch's idle threads spin for milliseconds after each
+torch operation, and a second set of threads would fight them for the cores. Numba's threading layers are not used: they
 abort after a fork or when entered from two threads at once.
 """
 
@@ -196,7 +196,7 @@ def run(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Run a kernel over all chunks of the tensors; return each chunk's tensor and its outputs.
 
-    A chunk is computed in the same way whoever computes it, so results do not depend on the
+    Each chunk is computed in the same way on every thread, so results do not depend on the
     number of threads.
 
     Args:

@@ -46,7 +46,7 @@ def _largest_kernel(version):
 
 @compiled
 def _largest(address, num):
-    """Compared as integers: that order is total, and nan stands above all."""
+    """Compared as integers: that order is total, and nan is the largest."""
     x = floats(address, num)
     largest = i32(0)
     for i in range(num):

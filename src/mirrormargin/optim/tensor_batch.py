@@ -51,7 +51,7 @@ _WITHOUT_DUAL = (1.5, 2.0, 3.0)  # exponents p
 
 
 class Path(Protocol):
-    """What a module of this folder must offer to be a path; ``plain`` documents each function."""
+    """The functions that make a module of this folder a path; ``plain`` documents them."""
 
     @property
     def mirror_descent(self) -> Callable[..., None]: ...

@@ -3,8 +3,8 @@ r"""Hundreds of small attention SVMs in one call: problems x exponents x selecti
     W[i, j, k] = argmin |W|_{p_j}   s.t.   selection k of problem i leads each other token by 1.
 
 A compiled interior point solves them over threads. Each of its solutions is measured afterwards
-with the original tokens, and what is not certified, not separable or too large goes to the general
-solver of :func:`solve_attention_svm`.
+with the original tokens. Problems that are too large for it, not separable, or not certified go to
+the general solver of :func:`solve_attention_svm`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All runs of a training: their weights and duals, and moving each of them on, over threads.
+"""All runs of a training: their weights and duals, and the threads that advance them.
 
 Runs are numbered along (problem, p, init). A run computes the same whichever thread takes it, and
 however its steps are cut into pieces.
@@ -41,7 +41,7 @@ class Batch:
         numbers: (J, len(NUMBERS)), see the loop.
         codes: Mode, rule and loss, (3,).
         step: How far each run is, (J,).
-        end: Why it stands, (J,).
+        end: Why it has ended, an :class:`End`, (J,).
         shape: (problem, p, init).
     """
 

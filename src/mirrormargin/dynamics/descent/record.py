@@ -28,7 +28,7 @@ MODES = {"W": 0, "KQ": 1, "joint": 2}
 
 
 class End(IntEnum):
-    """Why a run stands where it is."""
+    """Why a run has ended, if it has."""
 
     RUNNING = 0
     ZERO_GRADIENT = 1  # nothing moves any more
@@ -84,7 +84,7 @@ class AttentionRecord:
         factors: K and Q of a factored training, (P, E, I, 2, d, rank).
         capped: How many of Polyak's steps ``max_lr`` cut, (P, E, I): with any, the floor was not
             where the run ended, or ``max_lr`` is small.
-        end: Why each run stands where it is, see :class:`End`, (P, E, I).
+        end: Why each run has ended, if it has, see :class:`End`, (P, E, I).
         planned: Steps that were to be recorded, (E, more than R if it was interrupted).
         settings: How it was trained.
         problems: What was trained on.

@@ -85,8 +85,8 @@ def train(
             raise
         raise TrainingInterrupted(
             f"interrupted after {int(batch.step.sum()):,} of {total:,} steps:"
-            " resume_training(error.record) goes on",
-            # Whoever interrupts does not wait for solutions of tokens that may change.
+            " resume_training(error.record) continues it",
+            # Solving for the targets takes time, and the selected tokens may still change.
             finish(solve=False),
         ) from None
 

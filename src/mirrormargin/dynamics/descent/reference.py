@@ -2,7 +2,7 @@ r"""Training written literally: slow, obvious, one formula a line.
 
     u <- u - step G,    w <- sign(u) |u|^(1/(p-1))
 
-for each tensor, the gradients taken where all of them stand. The compiled loop is compared with
+for each tensor; all gradients are taken before any tensor moves. The compiled loop is compared with
 this, step by step, at gradients that floating point cannot hold: they are mantissas with a
 log-scale here as well, from :mod:`mirrormargin.attention.logits`.
 """
@@ -35,7 +35,7 @@ def train_literally(
     eps: float = 0.0,
     max_lr: float = np.inf,
 ) -> Iterator[tuple[list[Array], list[Array]]]:
-    """Yield the weights and duals before each step, for ever.
+    """Yield the weights and duals before each step, without end.
 
     Args:
         problem: The problem; its head counts unless it is trained.

@@ -34,7 +34,7 @@ from mirrormargin.attention.compiled import (
     find_scores,
     find_weights,
     pull_back,
-    pull_back_turned,
+    pull_back_transposed,
     push_forward,
 )
 from mirrormargin.dynamics.descent import record
@@ -59,7 +59,7 @@ NUMBERS = ("p", "lr", "head_lr", "decay", "head_decay", "eps", "max_lr", "guess"
 _P, _LR, _HEAD_LR, _DECAY, _HEAD_DECAY, _EPS, _MAX_LR, _GUESS, _CAPPED = range(9)
 # Tensors to work in, of the shape of the larger trained one: gradients, W, and one more.
 NUM_TENSORS = 5
-_GRADIENT, _SECOND, _TURNED, _MATRIX, _SPARE = range(NUM_TENSORS)
+_GRADIENT, _SECOND, _BETWEEN, _MATRIX, _SPARE = range(NUM_TENSORS)
 
 
 _RUNNING, _ZERO, _DIVERGED, _OUT_OF_REACH = (int(end) for end in End)
@@ -77,8 +77,8 @@ def _make_loop(version: int) -> Callable[..., Any]:
         d = data.Xt.shape[1]
         matrix = work[_MATRIX][:d] if mode == _KQ else w
         gradient, second = work[_GRADIENT][: len(w)], work[_SECOND][: len(w2)]
-        # With factors, the gradient by W stands between the two.
-        between = work[_TURNED][:d] if mode == _KQ else gradient
+        # With factors, their gradients are computed from the gradient by W.
+        between = work[_BETWEEN][:d] if mode == _KQ else gradient
         end = _RUNNING
         k = steps[0]
         while k < steps[1]:
@@ -92,7 +92,7 @@ def _make_loop(version: int) -> Callable[..., Any]:
             log_scale2 = log_scale
             if mode == _KQ:
                 _pull_through(w2, between, gradient)
-                pull_back_turned(data, memory, between)
+                pull_back_transposed(data, memory, between)
                 _pull_through(w, between, second)
             elif mode == _JOINT:
                 log_scale2 = find_head_gradient(data, memory, loss, second)
@@ -118,7 +118,7 @@ def _make_loop(version: int) -> Callable[..., Any]:
             _move(dual, one, grad, step, p)
             _move(dual2, two, grad2, step2, p)
             k += 1
-        # What the next step would find, if there is one.
+        # The check that the next step would make.
         if end == _RUNNING and not absolute_sum(one) + absolute_sum(two) < np.inf:
             end = _DIVERGED
         return k, end

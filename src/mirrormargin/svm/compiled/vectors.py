@@ -1,6 +1,6 @@
 r"""The loops of the compiled interior point, each compiled once.
 
-All of them run over contiguous memory, in one order of additions whoever computes it:
+All of them run over contiguous memory, and add in a fixed order, on every thread:
 
     add_rows: c -> sum_k c_k R_k,    map_power: x -> sign(x) |x|^(e-1),    norm: x -> |x|_e, ...
 
