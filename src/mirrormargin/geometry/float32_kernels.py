@@ -17,8 +17,8 @@ A kernel works on tensors given by address, one chunk at a time::
 Numba compiles it, without fast-math, into a C callback that takes chunks until none is left.
 The calling thread runs it alone, or shares the chunks with torch's own OpenMP threads or with
 Python threads. OpenMP comes first because torch's idle threads spin for milliseconds after each
-torch operation, and a second set of threads would fight them for the cores. Numba's threading layers are not used: they
-abort after a fork or when entered from two threads at once.
+torch operation, and a second set of threads would fight them for the cores. Numba's threading
+layers are not used: they abort after a fork or when entered from two threads at once.
 """
 
 # pyright: reportPrivateImportUsage=false

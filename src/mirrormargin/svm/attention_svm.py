@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrormargin.arguments import check_count, check_exponent, check_number, check_threads
+from mirrormargin.arguments import check_exponent
 from mirrormargin.errors import ProblemError
 from mirrormargin.geometry.compiler import has_numba
 from mirrormargin.geometry.threads import limit_threads
 from mirrormargin.svm.inputs import (
     Jobs,
     check_cap,
+    check_limits,
     fits_kernel,
     read_attention,
     read_rhs,
@@ -132,9 +133,7 @@ def solve_attention_svm(
     n, T, d = X.shape
     p = check_exponent(p, error=ProblemError)
     program = build_program(X, z, chosen, p, read_rhs(rhs, n), check_cap(C))
-    check_number("tol", tol, above=0.0, below=1.0, hint="1e-8 is the default")
-    check_count("max_iter", max_iter)
-    check_threads(threads)
+    check_limits(tol, max_iter, threads)
     start = None
     if warm_start is not None:
         start = read_start(warm_start, (n, T))[np.arange(T) != reference_tokens(chosen)[:, None]]

@@ -12,17 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.arguments import (
-    check_count,
     check_exponent,
     check_finite,
-    check_number,
-    check_threads,
     read_array,
 )
 from mirrormargin.attention.problem import read_labels
 from mirrormargin.errors import ProblemError
 from mirrormargin.geometry.threads import limit_threads
-from mirrormargin.svm.inputs import check_cap, read_start
+from mirrormargin.svm.inputs import check_cap, check_limits, read_start
 from mirrormargin.svm.interior.constraints import MatrixConstraints
 from mirrormargin.svm.interior.program import Program
 from mirrormargin.svm.interior.solver import refuse_row, solve_program
@@ -90,9 +87,7 @@ def solve_decoder_svm(
         )
     check_finite("features", x)
     y = read_labels(labels, len(x))
-    check_number("tol", tol, above=0.0, below=1.0, hint="1e-8 is the default")
-    check_count("max_iter", max_iter)
-    check_threads(threads)
+    check_limits(tol, max_iter, threads)
     start = None if warm_start is None else read_start(warm_start, (len(x),))
     exponent = check_exponent(p, error=ProblemError)
     ones, none = np.ones(len(x)), np.zeros(len(x), bool)

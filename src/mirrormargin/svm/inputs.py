@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.arguments import check_number, check_shape, read_array, read_numbers
+from mirrormargin.arguments import (
+    check_count,
+    check_number,
+    check_shape,
+    check_threads,
+    read_array,
+    read_numbers,
+)
 from mirrormargin.attention.problem import read_queries, read_tokens
 from mirrormargin.errors import ProblemError
 
@@ -16,6 +23,7 @@ __all__ = [
     "Integers",
     "Jobs",
     "check_cap",
+    "check_limits",
     "fits_kernel",
     "other_tokens",
     "read_attention",
@@ -100,6 +108,13 @@ def check_cap(C: Any) -> float | None:
     if C is None:
         return None
     return check_number("C", C, above=0.0, hint="None for a hard margin")
+
+
+def check_limits(tol: Any, max_iter: Any, threads: Any) -> None:
+    """Raise unless the accuracy, the bound on the steps and the number of cores can be used."""
+    check_number("tol", tol, above=0.0, below=1.0, hint="1e-8 is the default")
+    check_count("max_iter", max_iter)
+    check_threads(threads)
 
 
 def read_rhs(rhs: Any, n: int) -> Array:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrormargin.arguments import check_count, check_number, check_threads, read_exponents
+from mirrormargin.arguments import read_exponents
 from mirrormargin.attention.problem import AttentionProblem, read_problems
 from mirrormargin.errors import ProblemError, SolverError
 from mirrormargin.geometry.compiler import has_numba
@@ -29,7 +29,7 @@ from mirrormargin.svm.attention_svm import (
     build_program,
     solve_attention_svm,
 )
-from mirrormargin.svm.inputs import Jobs, fits_kernel, other_tokens, read_selections
+from mirrormargin.svm.inputs import Jobs, check_limits, fits_kernel, other_tokens, read_selections
 from mirrormargin.svm.interior.program import Status
 from mirrormargin.svm.solution import SUPPORT, FarkasCertificate
 
@@ -163,9 +163,7 @@ def solve_many(
     exponents = read_exponents(p)
     n, T, d = members[0].tokens.shape
     chosen = read_selections(selections, (len(members), len(exponents)), n, T)
-    check_number("tol", tol, above=0.0, below=1.0, hint="1e-8 is the default")
-    check_count("max_iter", max_iter)
-    check_threads(threads)
+    check_limits(tol, max_iter, threads)
     jobs, job_of = _collect_jobs(members, exponents, chosen)
     columns = _make_columns(jobs)
     if fits_kernel(n, T, d) and has_numba():

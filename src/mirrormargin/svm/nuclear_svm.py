@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrormargin.arguments import check_count, check_number, check_threads, read_numbers
+from mirrormargin.arguments import read_numbers
 from mirrormargin.errors import ProblemError
 from mirrormargin.geometry.threads import limit_threads
 from mirrormargin.svm.attention_svm import (
@@ -28,7 +28,7 @@ from mirrormargin.svm.attention_svm import (
     scatter,
     to_small_matrix,
 )
-from mirrormargin.svm.inputs import read_attention
+from mirrormargin.svm.inputs import check_limits, read_attention
 from mirrormargin.svm.interior.constraints import TokenConstraints
 from mirrormargin.svm.interior.nuclear_path import (
     NuclearRows,
@@ -145,9 +145,7 @@ def solve_nuclear_svm(
             f" norm is solved with at most {MAX_ROWS}: take fewer sequences or tokens"
         )
     program = build_program(X, z, chosen, 2.0, np.ones(len(X)))
-    check_number("tol", tol, above=0.0, below=1.0, hint="1e-8 is the default")
-    check_count("max_iter", max_iter)
-    check_threads(threads)
+    check_limits(tol, max_iter, threads)
     identical = find_identical(X, chosen, program)
     if identical is not None:
         outcome = refuse_row(program, identical[3], "comparison of tokens")
