@@ -211,7 +211,7 @@ def test_an_interrupt_says_how_to_continue(campaign, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mirrormargin.claims.campaign.work.do_campaign", interrupt)
+    monkeypatch.setattr("mirrormargin.claims.campaign.campaign.do_campaign", interrupt)
     code, lines, errors = campaign("--workers", "1")
     assert (code, lines, errors.splitlines()) == (130, [], INTERRUPTED)
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mirrormargin.claims.campaign.campaign import do_campaign, find_missing
 from mirrormargin.claims.campaign.method import Method, Run, describes
 from mirrormargin.claims.campaign.records import read_records, write_record
-from mirrormargin.claims.campaign.work import do_campaign, find_missing
 from mirrormargin.claims.evidence import RUN_NOW, STORED, Evidence, find_record
 from mirrormargin.claims.story import Story
 from mirrormargin.errors import ClaimError, DataError, ModelError

@@ -108,7 +108,7 @@ def campaign(
     if list_:
         _print_list(chosen, records)
         return 0
-    from mirrormargin.claims.campaign.work import find_missing
+    from mirrormargin.claims.campaign.campaign import find_missing
 
     missing = find_missing(chosen, records)
     if dry_run:
@@ -185,7 +185,7 @@ def _work(
     is_quiet: bool,
 ) -> None:
     """Make records until all are there, those that others are making included."""
-    from mirrormargin.claims.campaign.work import do_campaign, find_missing
+    from mirrormargin.claims.campaign.campaign import do_campaign, find_missing
 
     shown = _Shown(is_quiet)
     try:
@@ -287,7 +287,7 @@ def _print_list(methods: Sequence[Method], folder: Path) -> None:
         if done == needed and not finals:
             test = "diverged"
         # Two methods that share their records are told apart by their names.
-        shared = f" ({method.name})" if method.shelf not in ("", method.name) else ""
+        shared = f" ({method.name})" if method.records_of not in ("", method.name) else ""
         rows.append(
             [f"{done}/{needed}", str(len(method.grid)), setting, test, method.folder + shared]
         )

@@ -1,6 +1,6 @@
 """The contract of every story: documented arrays are those it makes, and its figures can be drawn.
 
-That wrong evidence turns each verdict is in test_papers.py, test_predecessors.py and test_own.py.
+That wrong evidence turns each verdict is in test_lab_verdicts.py and test_real_verdicts.py.
 """
 
 import json

@@ -39,8 +39,8 @@ class Method:
         seeds: Of the chosen setting's trainings.
         removed: Shares of weights that are removed to rate a setting, of ``SHARES``; none: its
             accuracy counts.
-        shelf: Under whose name the records are kept: two methods that differ in ``removed`` alone
-            share them.
+        records_of: The method whose records are used: two that differ in ``removed`` alone share
+            them. Without a name a method has its own.
     """
 
     config: str
@@ -48,14 +48,13 @@ class Method:
     grid: Mapping[str, TrainingConfig]
     seeds: tuple[int, ...] = (0, 1, 2)
     removed: tuple[float, ...] = ()
-    shelf: str = ""
+    records_of: str = ""
 
     @property
     def folder(self) -> str:
         """Where its records are."""
-        words = (
-            (self.shelf or self.name).lower().replace("=", "").replace("+", "plus").replace("%", "")
-        )
+        name = (self.records_of or self.name).lower()
+        words = name.replace("=", "").replace("+", "plus").replace("%", "")
         return f"{self.config.replace('/', '-')}/{'-'.join(words.split())}"
 
 
