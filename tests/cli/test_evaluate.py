@@ -1,6 +1,7 @@
 """``mirrormargin evaluate``: the loss and the accuracy that the library measures."""
 
 import json
+import math
 import shutil
 
 import pytest
@@ -57,6 +58,84 @@ def test_a_pruned_file_is_evaluated(run, tmp_path, capsys):
     assert capsys.readouterr().out.endswith(f"by the weights in {out}\n")
 
 
+@pytest.fixture
+def reviews(data_dir, tmp_path, capsys):
+    """The folder of a training on texts of one's own, and the file."""
+    words = ("bad", "good", "dull", "great")
+    rows = [f"the plot was{' x' * k} {words[k % 4]}!,{('no', 'yes')[k % 2]}" for k in range(80)]
+    path = tmp_path / "reviews.csv"
+    path.write_text("\n".join(["text,label", *rows]) + "\n")
+    argv = ["train", "sst2/small", "--data", str(path), "--out", str(tmp_path / "run"), "--quiet"]
+    argv += ["--threads", "1", "--no-test", "--epochs", "2", "--batch-size", "8"]
+    assert main(argv) == 0
+    capsys.readouterr()
+    return tmp_path / "run"
+
+
+def test_a_labelled_file_is_scored_row_by_row(reviews, tmp_path, capsys):
+    texts = ["the plot was good!", "the plot was dull!", "a great film", "a bad film"]
+    assert main(["predict", str(reviews), *texts, "--json"]) == 0
+    answers = json.loads(capsys.readouterr().out)["predictions"]
+    labels = ["yes", "no", "yes", "yes"]
+    right = sum(answer["class"] == label for answer, label in zip(answers, labels, strict=True))
+    loss = -sum(
+        math.log(answer["probabilities"][label])
+        for answer, label in zip(answers, labels, strict=True)
+    )
+    pairs = list(zip(texts, labels, strict=True))
+    table = "\n".join(["review\tverdict", *("\t".join(pair) for pair in pairs)])
+    lines = "\n".join(json.dumps({"text": text, "label": label}) for text, label in pairs)
+    (tmp_path / "more.tsv").write_text(table)
+    (tmp_path / "more.jsonl").write_text(lines)
+    columns = ["--text-column", "review", "--label-column", "verdict"]
+    for argv in ([tmp_path / "more.tsv", *columns], [tmp_path / "more.jsonl"]):
+        assert main(["evaluate", str(reviews), "--data", *map(str, argv), "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert (report["accuracy"], report["examples"]) == (25 * right, 4)
+        assert report["loss"] == pytest.approx(loss / 4, rel=1e-4)
+
+
+def test_a_folder_of_images_is_scored(run, tmp_path, capsys):
+    image = pytest.importorskip("PIL.Image")
+    data = load_data("digits")
+    for number in range(30):
+        name = data.classes[int(data.test.labels[number])]
+        (tmp_path / "images" / name).mkdir(parents=True, exist_ok=True)
+        picture = image.fromarray(data.test.inputs[number, 0].numpy())
+        picture.save(tmp_path / "images" / name / f"{number}.png")
+    argv = ["evaluate", str(run), "--data", str(tmp_path / "images")]
+    assert main([*argv, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    loss, accuracy = evaluate(load_model(run), data.test, 30)
+    assert (report["examples"], report["split"]) == (30, None)
+    assert report["loss"] == pytest.approx(loss, rel=1e-5)
+    assert report["accuracy"] == pytest.approx(accuracy)
+    assert main(argv) == 0
+    assert f"30  {tmp_path / 'images'}" in capsys.readouterr().out
+    (tmp_path / "images" / "0").rename(tmp_path / "images" / "zero")
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert "'zero' is no class of the model: give one of 0, 1, 2" in error
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text,label\ngood,maybe\n", "line 2: 'maybe' is no class of the model: give one of no, y"),
+        ("text,label\n", "holds no rows: there is nothing to evaluate"),
+        ("text,verdict\ngood,yes\n", "line 2: there is no 'label', only 'text', 'verdict'"),
+        ("text,label\n...,yes\n", None),
+    ],
+)
+def test_a_file_that_cannot_be_scored_is_one_line(reviews, tmp_path, content, message, capsys):
+    path = tmp_path / "more.csv"
+    path.write_text(content)
+    code = main(["evaluate", str(reviews), "--data", str(path)])
+    assert code == (0 if message is None else 2)
+    error = capsys.readouterr().err
+    assert error == "" if message is None else message in error
+
+
 def test_data_that_has_changed_is_not_evaluated_on(run, tmp_path, capsys):
     changed = tmp_path / "changed"
     shutil.copytree(run, changed)
@@ -75,6 +154,9 @@ def test_data_that_has_changed_is_not_evaluated_on(run, tmp_path, capsys):
         (["begun"], "the training has not ended"),
         (["RUN", "--split", "train"], 'Invalid value "train" for --split. Choose from:'),
         (["RUN", "--weights", "best"], "--weights is 'best': give selected, final"),
+        (["RUN", "--data", "nowhere"], "nowhere is no folder: give one with a folder of images"),
+        (["RUN", "--data", "begun", "--split", "test"], "--split and --data are both given"),
+        (["RUN", "--text-column", "a"], "--text-column and --label-column are for --data"),
     ],
 )
 def test_a_wrong_input_is_one_line_and_exit_2(run, argv, message, tmp_path, monkeypatch, capsys):

@@ -101,8 +101,19 @@ def test_the_default_file_is_in_the_folder(run, capsys):
     assert call(run, "--share", "0.95", "--format", "sparse") == 0
     path = run / "pruned-0.95.sparse.safetensors"
     assert capsys.readouterr().out.splitlines()[-1].startswith(f"wrote {path}, ")
-    assert call(run, "--share", "0.95", "--format", "sparse") == 2
-    assert "exists already: add --overwrite" in capsys.readouterr().err
+    before = load_pruned(path)
+    # Again, with an evaluation this time: nothing is lost.
+    assert call(run, "--share", "0.95", "--format", "sparse", "--evaluate") == 0
+    capsys.readouterr()
+    other = ["--share", "0.95", "--format", "sparse", "--matrices", "attention"]
+    assert call(run, *other) == 2
+    assert "exists already and holds something else: add --over" in capsys.readouterr().err
+    found = load_pruned(path)
+    assert all(found[name].equal(tensor) for name, tensor in before.items())
+    path.write_text("mine")
+    assert call(run, *other) == 2
+    assert path.read_text() == "mine"
+    assert call(run, *other, "--overwrite") == 0
     path.unlink()
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from mirrormargin.cli import main
+
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))]
 
@@ -68,8 +70,10 @@ def test_links_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if read_commands(page)])
-def test_commands_other_than_ours_exist(page):
-    """Make's targets and pip's extras; ours are run below."""
+def test_commands_can_be_parsed(page):
+    """Make's targets and pip's extras exist, and our own commands have these options."""
+    from mirrormargin.cli.app import app
+
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     tomllib = pytest.importorskip("tomllib")  # since Python 3.11
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -81,3 +85,13 @@ def test_commands_other_than_ours_exist(page):
                 assert set(extra.split(",")) <= set(project["optional-dependencies"]), words
         else:
             assert words[0] == "mirrormargin", words
+            app.parse_args(words[1:], exit_on_error=False, print_error=False)
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("sklearn")
+    monkeypatch.chdir(tmp_path)
+    ours = [words[1:] for words in read_commands("README.md") if words[0] == "mirrormargin"]
+    assert [main(words) for words in ours] == [0, 0, 0]
+    assert "reproduced" in capsys.readouterr().out

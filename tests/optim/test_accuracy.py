@@ -12,8 +12,7 @@ from mirrormargin import MirrorDescent
 from mirrormargin.geometry.float32_norms import largest_entries, scaled_power_sums
 from mirrormargin.geometry.float32_powers import power_constants, power_tensors
 from mirrormargin.geometry.integer_powers import INTEGER_POWERS, to_integer
-from mirrormargin.geometry.lp import signed_power
-from mirrormargin.geometry.norms import scaled_power_sum
+from mirrormargin.geometry.norms import scaled_power_sum, signed_power
 
 EXPONENTS = (
     1.001,
@@ -69,9 +68,17 @@ def _compiled(x: torch.Tensor, r: float) -> torch.Tensor:
     return y
 
 
-@pytest.mark.parametrize("power", [_compiled, signed_power], ids=["compiled", "plain"])
-@pytest.mark.parametrize("direction", ["dual", "primal"])
-@pytest.mark.parametrize("p", EXPONENTS)
+CASES = [
+    pytest.param(power, direction, p, id=f"{name}-{direction}-{p}")
+    for name, power in (("compiled", _compiled), ("plain", signed_power))
+    for direction in ("dual", "primal")
+    for p in EXPONENTS
+]
+
+
+@pytest.mark.parametrize(
+    ("power", "direction", "p"), cover(CASES, [case.values for case in CASES], strength=2)
+)
 def test_every_path_is_within_four_ulp(power, direction, p):
     r = p - 1 if direction == "dual" else 1 / (p - 1)
     x = _whole_range(r)

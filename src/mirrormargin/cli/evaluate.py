@@ -42,6 +42,7 @@ app = App(
         (
             ("evaluate runs/imdb", "on the validation data of the training"),
             ("evaluate runs/imdb --split test", "on its test data"),
+            ("evaluate runs/imdb --data more.csv", "on a labelled file of your own"),
             (
                 "evaluate runs/imdb --weights runs/imdb/pruned-0.95.safetensors",
                 "a pruned model",
@@ -57,8 +58,29 @@ def evaluate(
     /,
     *,
     split: Annotated[
-        Literal["validation", "test"], Parameter(metavar="NAME", help="Part of the data.")
-    ] = "validation",
+        Literal["validation", "test"] | None,
+        Parameter(
+            metavar="NAME",
+            help="Part of the data that was trained on.",
+            show_default="validation",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        Parameter(
+            metavar="FILE",
+            help="Labelled data instead: a file .jsonl, .csv or .tsv of texts, or a folder with a"
+            " folder of images for each class.",
+        ),
+    ] = None,
+    text_column: Annotated[
+        str | None,
+        Parameter(metavar="NAME", help="In that file.", show_default="as in training"),
+    ] = None,
+    label_column: Annotated[
+        str | None,
+        Parameter(metavar="NAME", help="In that file.", show_default="as in training"),
+    ] = None,
     weights: Weights = "selected",
     data_dir: DataFolder | None = None,
     download: Download = False,
@@ -70,16 +92,28 @@ def evaluate(
 
     trained = training.TrainingFolder(folder)
     check_weights(trained, weights)
-    data = load_unchanged_data(trained, data_dir, download)
-    part = data.validation if split == "validation" else data.test
-    model = training.load_model(folder, data, weights)
-    loss, accuracy = training.evaluate(model, part)
+    if data is None:
+        if text_column is not None or label_column is not None:
+            raise TrainingError("--text-column and --label-column are for --data: leave them out")
+        whole = load_unchanged_data(trained, data_dir, download)
+        form, name, split = whole, whole.name, split or "validation"
+        part = whole.validation if split == "validation" else whole.test
+    else:
+        if split is not None:
+            raise TrainingError("--split and --data are both given: leave out one of the two")
+        from mirrormargin.data import encode_labelled
+
+        form, name, known = trained.read_inputs(), str(data), trained.read_config().data
+        part = encode_labelled(
+            data, form, text_column or known.text_column, label_column or known.label_column
+        )
+    loss, accuracy = training.evaluate(training.load_model(folder, form, weights), part)
     if json:
         print_json(
             {
                 "folder": str(folder),
                 "weights": weights,
-                "data": data.name,
+                "data": name,
                 "split": split,
                 "examples": len(part),
                 "loss": loss,
@@ -87,7 +121,8 @@ def evaluate(
             }
         )
         return 0
-    row = [f"{accuracy:.2f}%", f"{loss:.4f}", f"{len(part):,}", f"{data.name}, {split}"]
+    where = f"{name}, {split}" if data is None else name
+    row = [f"{accuracy:.2f}%", f"{loss:.4f}", f"{len(part):,}", where]
     print_table(["accuracy", "loss", "examples", "data"], [row])
     if not quiet:
         say(f"\n{describe_weights(weights)}")

@@ -20,7 +20,7 @@ from mirrormargin.cli.options import (
     show_examples,
 )
 from mirrormargin.cli.terminal import print_json, print_table, say
-from mirrormargin.errors import RunError, TrainingError
+from mirrormargin.errors import ModelError, RunError, TrainingError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,7 +106,7 @@ def prune(
 
     trained = TrainingFolder(folder)
     trained.read_config()
-    file = _check_place(trained, out or trained.name_pruned(share, format), overwrite)
+    file = _check_place(trained, out or trained.name_pruned(share, format))
     from mirrormargin.training import pruning
     from mirrormargin.training.sparsity import select_matrices
     from mirrormargin.training.tensor_files import measure_file_sizes, save_pruned
@@ -125,6 +125,8 @@ def prune(
     }
     original = {name: tensor.clone() for name, tensor in state.items()} if evaluate else {}
     report["zeros"] = pruning.prune(state, share, matrices, ranking)
+    if not overwrite:
+        _refuse_loss(state, file)
     report["bytes"] = measure_file_sizes(state)._asdict()
     data = load_unchanged_data(trained, data_dir, download) if evaluate else None
     report["bytes_written"] = save_pruned(state, file, format)
@@ -134,16 +136,34 @@ def prune(
     return 0
 
 
-def _check_place(folder: TrainingFolder, out: Path, overwrite: bool) -> Path:
-    """Where to write, if nothing is lost there."""
+def _check_place(folder: TrainingFolder, out: Path) -> Path:
+    """Where to write, if that is possible."""
     if folder.owns(out):
         raise RunError(f"{out} belongs to the training itself: choose another name with --out")
     check_writable(out)
     if not out.parent.is_dir():
         raise RunError(f"{out} cannot be written: there is no folder {out.parent}, make it first")
-    if out.exists() and not overwrite:
-        raise RunError(f"{out} exists already: add --overwrite to replace it, or choose another")
     return out
+
+
+def _refuse_loss(state: dict[str, Tensor], out: Path) -> None:
+    """A file of the same weights may be written again, any other one not."""
+    from mirrormargin.training import load_pruned
+
+    if not out.exists():
+        return
+    try:
+        found = load_pruned(out)
+    except ModelError:
+        found = {}
+    is_same = found.keys() == state.keys() and all(
+        found[name].equal(tensor) for name, tensor in state.items()
+    )
+    if not is_same:
+        raise RunError(
+            f"{out} exists already and holds something else: add --overwrite to replace it, or"
+            " choose another name with --out"
+        )
 
 
 def _evaluate(

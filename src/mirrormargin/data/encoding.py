@@ -9,15 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mirrormargin.data.dataset import InputForm
-from mirrormargin.data.framing import frame
-from mirrormargin.data.own_images import colour, read_image
+from mirrormargin.data.dataset import InputForm, Split
+from mirrormargin.data.image_files import colour, list_images, read_image
+from mirrormargin.data.text_files import SUFFIXES, number_labelled_texts
 from mirrormargin.data.text_sets import TEXT_SETS
-from mirrormargin.data.vocabulary import renumber
-from mirrormargin.data.wordpiece import tokenize
+from mirrormargin.data.tokens import frame, renumber, tokenize
 from mirrormargin.errors import DataError
 
-__all__ = ["encode_images", "encode_texts", "make_encoder"]
+__all__ = ["encode_images", "encode_labelled", "encode_texts", "make_encoder"]
 
 
 def make_encoder(form: InputForm) -> Callable[[str], tuple[list[int], list[str]]]:
@@ -58,7 +57,7 @@ def encode_texts(texts: Sequence[str], form: InputForm) -> Tensor:
     clean = TEXT_SETS[form.name].clean if form.name in TEXT_SETS else str
     columns = [_part(clean(text), form.num_texts) for text in texts]
     first, *others = parts = [
-        tokenize([column[place] for column in columns], whole) for place in range(form.num_texts)
+        tokenize([column[index] for column in columns], whole) for index in range(form.num_texts)
     ]
     for text, *lengths in zip(texts, *(part.lengths for part in parts), strict=True):
         if 0 in lengths:
@@ -109,3 +108,43 @@ def encode_images(paths: Sequence[Path], form: InputForm) -> Tensor:
             )
         images.append(image[None] if channels == 1 else colour(image).transpose(2, 0, 1))
     return torch.from_numpy(np.stack(images))
+
+
+def encode_labelled(
+    path: Path, form: InputForm, text_column: str = "text", label_column: str = "label"
+) -> Split:
+    """Labelled examples of your own, all of them, to score a model on.
+
+    Args:
+        path: A file of texts with labels, or a folder with a folder of images for each class.
+        form: What is kept of the data with the weights of the model.
+        text_column: Of a file.
+        label_column: Of a file.
+
+    Raises:
+        DataError: If there is no such file or folder, it holds no examples, an example cannot be
+            read, or its label is no class of the model.
+    """
+    if form.kind == "image":
+        if not path.is_dir():
+            raise DataError(f"{path} is no folder: give one with a folder of images for each class")
+        paths = list_images(path)
+        labels = [_find_class(one.parent.name, form, str(one)) for one in paths]
+        return Split(encode_images(paths, form), torch.tensor(labels))
+    if not path.is_file():
+        raise DataError(f"the file {path} does not exist")
+    if path.suffix.lower() not in SUFFIXES:
+        raise DataError(f"{path} ends in none of {', '.join(SUFFIXES)}: save it as one of them")
+    rows = list(number_labelled_texts(path, text_column, label_column))
+    if not rows:
+        raise DataError(f"{path} holds no rows: there is nothing to evaluate")
+    labels = [_find_class(label, form, f"{path}, line {line}") for line, _, label in rows]
+    return Split(encode_texts([text for _, text, _ in rows], form), torch.tensor(labels))
+
+
+def _find_class(label: str, form: InputForm, where: str) -> int:
+    if label not in form.classes:
+        raise DataError(
+            f"{where}: {label!r} is no class of the model: give one of {', '.join(form.classes)}"
+        )
+    return form.classes.index(label)
