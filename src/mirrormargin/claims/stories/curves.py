@@ -19,7 +19,7 @@ from mirrormargin.claims.checks import (
     check_size,
     mean_at_most,
     share_at_least,
-    smaller,
+    surely_smaller,
 )
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
@@ -89,13 +89,13 @@ def examine_curves(evidence: Evidence) -> Finding:
     configurations = evidence.settings.get("configurations", [])
     return Finding(
         [
-            smaller(
+            surely_smaller(
                 "last training loss of SGD less that of SNGD",
                 smooth(normalized)[:, -1],
                 smooth(plain)[:, -1],
             ),
             share_at_least("trainings in which SNGD reaches SGD's last loss", is_reached),
-            smaller(
+            surely_smaller(
                 "share of the steps that SNGD saves until SGD's last loss",
                 share,
                 np.ones_like(share),

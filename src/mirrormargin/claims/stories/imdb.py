@@ -21,7 +21,7 @@ from mirrormargin.claims.checks import (
     check_size,
     mean_near,
     share_at_least,
-    smaller,
+    surely_smaller,
 )
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
@@ -108,7 +108,7 @@ def examine_imdb(evidence: Evidence) -> Finding:
     accuracy = evidence["selected_test"]
     one, two = p.index(1.1), p.index(2.0)
     checks = [
-        smaller(
+        surely_smaller(
             f"accuracy of l1.1 less that of l2, {count} layers", accuracy[two, k], accuracy[one, k]
         )
         for k, count in enumerate(layers)
@@ -149,7 +149,7 @@ def examine_epochs(evidence: Evidence) -> Finding:
                 np.exp(abs(np.log(one / two))),
                 1.25,
             ),
-            smaller(
+            surely_smaller(
                 "epochs at p = 3 less those at p = 1.1 and 2",
                 epochs[rest].max(axis=0),
                 epochs[three],
@@ -157,7 +157,7 @@ def examine_epochs(evidence: Evidence) -> Finding:
         ]
     else:
         checks.append(
-            smaller(
+            surely_smaller(
                 "training accuracy at p = 1.1 and 2 less that at p = 3, where trainings ended",
                 train[three],
                 train[rest].min(axis=0),

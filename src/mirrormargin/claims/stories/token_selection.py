@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mirrormargin.claims.campaign import methods
 from mirrormargin.claims.campaign.collect import Finals, TrainingTable, gather, read_exponents
 from mirrormargin.claims.campaign.method import Method
-from mirrormargin.claims.checks import check_size, mean_near, smaller
+from mirrormargin.claims.checks import check_size, mean_near, surely_smaller
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
 from mirrormargin.claims.story import Arrays, Story
@@ -85,7 +85,7 @@ def examine_selection(evidence: Evidence) -> Finding:
     untrained = evidence["untrained"].mean()
     return Finding(
         [
-            smaller("attention on the sentiment word, l1.1 less l2", two, one),
+            surely_smaller("attention on the sentiment word, l1.1 less l2", two, one),
             mean_near("attention on the sentiment word, l1.1", one, SELECTION[0], 0.05),
             mean_near("attention on the sentiment word, l2", two, SELECTION[1], 0.05),
             check_size(evidence),
