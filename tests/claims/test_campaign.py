@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from mirrormargin.claims.campaign.campaign import do_campaign, find_missing, make_record
-from mirrormargin.claims.campaign.method import Method, Run, choose_setting, list_runs, rate
-from mirrormargin.claims.campaign.methods import METHODS
-from mirrormargin.claims.campaign.records import read_records, write_record
+from mirrormargin.claims.campaign.compared_methods import METHODS
+from mirrormargin.claims.campaign.grid_search import Method, Run, choose_setting, list_runs, rate
+from mirrormargin.claims.campaign.records import (
+    do_campaign,
+    find_missing,
+    make_record,
+    read_records,
+    write_record,
+)
 from mirrormargin.errors import ClaimError
 from mirrormargin.runs import hold_lock
 from mirrormargin.training.config import DataConfig, ImageModel, OptimizerConfig, Seeds

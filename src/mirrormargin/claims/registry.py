@@ -36,11 +36,11 @@ from mirrormargin.claims.stories import (
     rank,
     rates,
     shards,
-    steps,
+    sparsity_of_w,
+    step_rules,
     token_selection,
     trajectories,
     uniform_starts,
-    weights,
 )
 from mirrormargin.claims.story import Story
 from mirrormargin.errors import ClaimError
@@ -53,12 +53,12 @@ _STORIES = (
     trajectories.STORY,
     rates.STORY,
     cones.STORY,
-    steps.STORY,
+    step_rules.STORY,
     paths.STORY,
     joint.STORY,
     joint_steps.STORY,
     joint_paths.STORY,
-    weights.STORY,
+    sparsity_of_w.STORY,
     factors.STORY,
     prompts.STORY,
     joint_prompts.STORY,

@@ -13,15 +13,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mirrormargin.claims.campaign.campaign import do_campaign, find_missing
-from mirrormargin.claims.campaign.method import Method, Run, describes
-from mirrormargin.claims.campaign.records import read_records, write_record
-from mirrormargin.claims.evidence import RUN_NOW, STORED, Evidence, find_record
+from mirrormargin.claims.campaign.grid_search import Method, Run, describes
+from mirrormargin.claims.campaign.records import (
+    do_campaign,
+    find_missing,
+    read_records,
+    write_record,
+)
+from mirrormargin.claims.evidence import RUN_NOW, STORED, Evidence, find_record, store_record
+from mirrormargin.claims.registry import STORIES
 from mirrormargin.claims.story import Story
 from mirrormargin.errors import ClaimError, DataError, ModelError
 from mirrormargin.training.config import Seeds
 
-__all__ = ["Trainings"]
+__all__ = ["Trainings", "store_tables"]
 
 
 @dataclass(frozen=True)
@@ -135,3 +140,16 @@ def _read(folder: Path) -> dict[str, dict[str, Any]]:
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return found
+
+
+def store_tables(records: Path, destination: Path) -> list[str]:
+    """Store the evidence of every story whose records are there; returns their names."""
+    found = read_records(records)
+    destination.mkdir(parents=True, exist_ok=True)
+    stored = []
+    for name, story in STORIES.items():
+        evidence = None if story.table is None else story.table.make_evidence(name, found)
+        if evidence is not None:
+            store_record(destination, evidence)
+            stored.append(name)
+    return stored

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mirrormargin.claims.campaign.method import list_runs
+from mirrormargin.claims.campaign.grid_search import list_runs
 from mirrormargin.claims.campaign.records import read_records
 from mirrormargin.claims.evidence import find_record
 from mirrormargin.claims.registry import STORIES
@@ -40,7 +40,7 @@ def make_records(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_is_examined_and_drawn(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirrormargin.claims.campaign.method._agree", lambda one, two: True)
+    monkeypatch.setattr("mirrormargin.claims.campaign.grid_search._agree", lambda one, two: True)
     evidence = TABLES[name].make_evidence(name, make_records(name))
     assert evidence is not None
     assert evidence.settings["digest"] == TABLES[name].digest()

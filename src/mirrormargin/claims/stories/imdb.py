@@ -12,9 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.claims.campaign import methods
-from mirrormargin.claims.campaign.collect import Finals, TrainingTable, gather, read_exponents
-from mirrormargin.claims.campaign.method import Method
+from mirrormargin.claims.campaign import compared_methods
+from mirrormargin.claims.campaign.grid_search import Method
+from mirrormargin.claims.campaign.training_table import (
+    Finals,
+    TrainingTable,
+    gather,
+    read_exponents,
+)
 from mirrormargin.claims.checks import (
     NUMBER,
     all_at_most,
@@ -282,11 +287,11 @@ STORY = Story(
     title="text transformers trained on IMDB at p = 1.1, 2 and 3",
     arrays=ARRAYS,
     table=TrainingTable(
-        methods.PLAIN,
+        compared_methods.PLAIN,
         collect_exponents,
-        required=tuple(method.name for method in methods.PLAIN),
-        published=methods.PAPER,
-        extra=methods.LONG,
+        required=tuple(method.name for method in compared_methods.PLAIN),
+        published=compared_methods.PAPER,
+        extra=compared_methods.LONG,
         build_extra=collect_long,
     ),
     needs="trainings (mirrormargin campaign)",

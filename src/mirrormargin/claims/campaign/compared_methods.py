@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mirrormargin.claims.campaign.method import Method
+from mirrormargin.claims.campaign.grid_search import Method
 from mirrormargin.training.config import (
     GradualPruning,
     L1Penalty,
