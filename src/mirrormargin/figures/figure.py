@@ -94,7 +94,7 @@ class Series:
         high = None if self.high is None else self.high[indices]
         return replace(self, x=self.x[indices], y=self.y[indices], low=low, high=high)
 
-    def fit(self, x_scale: str, y_scale: str) -> Series:
+    def cut_to_scales(self, x_scale: str, y_scale: str) -> Series:
         """The series as it can be drawn: what has no logarithm is a gap, or ends at the data."""
         gaps = ~np.isfinite(self.x) | ~np.isfinite(self.y)
         if x_scale == "log":

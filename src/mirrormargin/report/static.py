@@ -159,7 +159,7 @@ def _draw_panel(axes: Axes, panel: Panel, columns: int) -> None:
         return
     axes.set_xscale(panel.x.scale)
     axes.set_yscale(panel.y.scale)
-    shown = [one.fit(panel.x.scale, panel.y.scale) for one in panel.series if one.visible]
+    shown = [one.cut_to_scales(panel.x.scale, panel.y.scale) for one in panel.series if one.visible]
     bars = [series for series in shown if series.style == "bars"]
     for series in shown:
         if series.style == "bars":

@@ -16,10 +16,9 @@ from torch.optim import Optimizer
 
 from mirrormargin.data import DataSet
 from mirrormargin.errors import TrainingError
-from mirrormargin.training.building import build_model
+from mirrormargin.training.building import build_model, build_optimizer
 from mirrormargin.training.config import TrainingConfig
 from mirrormargin.training.folder import TrainingFolder
-from mirrormargin.training.optimizers import build_optimizer
 from mirrormargin.training.sparsifiers import build_sparsifier
 from mirrormargin.training.sparsity import count_underflowed
 

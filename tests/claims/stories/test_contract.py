@@ -67,7 +67,11 @@ def test_a_story_is_drawn_from_what_it_made(name, find_any):
         assert figure.title
         assert figure.caption
         for panel in figure.panels:
-            drawn = [one.fit(panel.x.scale, panel.y.scale) for one in panel.series if one.visible]
+            drawn = [
+                one.cut_to_scales(panel.x.scale, panel.y.scale)
+                for one in panel.series
+                if one.visible
+            ]
             finite = sum(int(np.isfinite(one.y).sum()) for one in drawn)
             assert finite > 1 or panel.heat is not None, panel.title
         json.loads(format_payload([figure], {figure.name: "id"}, 10**7))
