@@ -157,7 +157,7 @@ def test_a_length_that_is_none_is_refused(length):
 
 
 def test_an_unknown_keep_is_refused():
-    with pytest.raises(DataError, match="'head' and 'ends'"):
+    with pytest.raises(DataError, match="give one of head, ends"):
         check_framing(128, "tail")
 
 
