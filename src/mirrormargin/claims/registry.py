@@ -102,8 +102,8 @@ PAPERS = {
     " (Sun, Gatmiry, Ahn, Azizan), arXiv:2306.13853",
 }
 
-# Stories hold the claims of several papers, in the order of their figures. A page lists the claims of
-# a paper as the paper states them: what is not listed here comes last.
+# Stories hold the claims of several papers, in the order of their figures. A page lists the claims
+# in the order in which their paper states them; a claim that is not named here comes last.
 _ORDER = [
     "A.alg.step", "A.alg.gd", "A.thm.path", "A.thm.local-path", "A.thm.divergence",
     "A.thm.direction", "A.thm.local", "A.thm.rate", "A.thm.growth", "A.thm.normalized-growth",
