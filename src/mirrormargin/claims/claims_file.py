@@ -118,7 +118,7 @@ def read_claims(folder: Path) -> dict[str, Any]:
         for row in rows:
             for key in ("id", "title", "verdict"):
                 if not isinstance(row[key], str):
-                    raise TypeError(f"{key} is no text")
+                    raise TypeError(f"{key} is not a text")
             for test in row.get("tests") or []:
                 if not {"name", "holds"} <= test.keys():
                     raise KeyError("name and holds of a test")
@@ -143,7 +143,7 @@ def count_verdicts(rows: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 
 def describe_published(row: dict[str, Any]) -> str:
-    """The published text; a recalled one says that it is no number from the paper."""
+    """The published text; a recalled one says that it is not a number from the paper."""
     published = str(row.get("published") or "")
     if row.get("provenance") == Provenance.RECALLED:
         return f"{published} ({RECALLED})" if published else RECALLED

@@ -56,7 +56,7 @@ def reproduce(
         profile: "quick", "full" or "paper": how many seeds, how many steps.
         seed: Shifts all seeds; 0 has the published ones.
         workers: Processes to use. With more than one the caller's main module must be importable.
-        fresh: Whether to run again what is there already.
+        fresh: Whether to run again what the folder holds already.
         records: Folder with records of trainings on real data: what has one is not trained again.
             (The quick profile trains nothing: it examines the records that are stored.)
         train: Whether to train what has no record, for hours if need be.
@@ -157,7 +157,7 @@ def _add_earlier(
         if one.name not in evidence:
             folder = one.name_folder(out, profile, seed)
             if one.run is None:
-                evidence[one.name] = trainings.look().find_evidence(one)
+                evidence[one.name] = trainings.without_training().find_evidence(one)
             elif _is_there(lambda folder=folder: read_evidence(folder)):
                 evidence[one.name], folders[one.name] = read_evidence(folder), folder
             else:

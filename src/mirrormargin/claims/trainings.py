@@ -37,8 +37,8 @@ class Trainings:
         out: The folder of the claims.
         profile: "quick" trains nothing, "full" what two cores can, "paper" the published sizes.
         records: Folder with records that need not be made; None if there is none.
-        is_fresh: Whether to make them all the same.
-        may_train: Whether to train at all; otherwise records that are there are examined.
+        is_fresh: Whether to make them again nevertheless.
+        may_train: Whether to train at all; if not, only records that exist are examined.
 
     Raises:
         ClaimError: If nothing may be trained although everything is to be made again.
@@ -54,7 +54,8 @@ class Trainings:
     def __post_init__(self) -> None:
         if self.is_fresh and not self.may_train:
             raise ClaimError(
-                "nothing may be trained, but all trainings are to be made again: leave out one"
+                "nothing may be trained, but all trainings are to be made again: leave out one of"
+                " the two"
             )
 
     def find_evidence(
@@ -62,7 +63,7 @@ class Trainings:
     ) -> Evidence | None:
         """The evidence of an experiment; None if there is none.
 
-        Where data or pretrained weights are not on this machine, that is the stored record.
+        If data or pretrained weights are not on this machine, the stored record is taken.
         """
         if one.table is None or not one.table.list_methods(self.profile):
             return _find_stored(one)
@@ -82,8 +83,8 @@ class Trainings:
         kind = RUN_NOW if is_made else STORED
         return replace(evidence, origin={**evidence.origin, "kind": kind})
 
-    def look(self) -> Trainings:
-        """The same without training anything."""
+    def without_training(self) -> Trainings:
+        """The same, but nothing is trained."""
         return replace(self, is_fresh=False, may_train=False)
 
     def _prepare(self, method: Method, folder: Path) -> None:
@@ -110,7 +111,7 @@ class Trainings:
 
 
 def _find_stored(one: Story) -> Evidence | None:
-    """The stored record, unless it is of other settings than those of today."""
+    """The stored record, unless it was made with other settings than the current ones."""
     record = find_record(one.name)
     if record is None or one.table is None:
         return record
@@ -118,7 +119,7 @@ def _find_stored(one: Story) -> Evidence | None:
 
 
 def _copy(method: Method, source: Path, target: Path) -> None:
-    """Bring a method's records that are current, unless what is there knows as much."""
+    """Copy those of a method's records that fit its settings and say more than those in place."""
     given, there = (_read(folder / method.folder) for folder in (source, target))
     for setting, config in method.grid.items():
         for seed in {0, *method.seeds}:
@@ -131,7 +132,7 @@ def _copy(method: Method, source: Path, target: Path) -> None:
 
 
 def _read(folder: Path) -> dict[str, dict[str, Any]]:
-    """Records by key; what cannot be read is not there."""
+    """Records by key; files that cannot be read are skipped."""
     found = {}
     for file in folder.glob("*.json"):
         try:

@@ -143,7 +143,7 @@ def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], docum
     for path, value in [*tensors.items(), *document["others"].items()]:
         index, _, key = path.partition("/")
         state.setdefault(int(index), {})[key] = value
-    # JSON knows no tuples, such as Adam's betas.
+    # JSON has no tuples, such as Adam's betas.
     groups = [
         {k: tuple(v) if isinstance(v, list) and k != "params" else v for k, v in group.items()}
         for group in document["groups"]
