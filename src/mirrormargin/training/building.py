@@ -28,6 +28,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from mirrormargin.arguments import check_choice
 from mirrormargin.data import DataSet, InputForm, load_data
 from mirrormargin.errors import TrainingError
 from mirrormargin.models import PretrainedEncoder, TextTransformer, VisionTransformer
@@ -125,10 +126,7 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
         TrainingError: If there is no such optimizer, or an option does nothing for it.
         OptimizerError: If it does not take a value.
     """
-    if config.name not in OPTIMIZERS:
-        raise TrainingError(
-            f"there is no optimizer {config.name!r}: choose one of {', '.join(OPTIMIZERS)}"
-        )
+    check_choice("the optimizer", config.name, OPTIMIZERS, error=TrainingError)
     optimizer = _build(config, param_groups(model, {"*": {}}))
     patterns = {pattern: dict(options) for pattern, options in config.groups}
     for pattern, options in patterns.items():
