@@ -128,6 +128,7 @@ def test_a_claim_without_record_is_not_run_and_says_why(tmp_path):
         ({"profile": "slow"}, "profile is 'slow': give one of quick, full, paper"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": True}, "seed is True"),
+        ({"fresh": True, "train": False}, "leave out one of the two"),
     ],
 )
 def test_wrong_arguments_are_refused(tmp_path, options, message):

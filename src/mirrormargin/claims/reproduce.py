@@ -73,6 +73,11 @@ def reproduce(
     seed = check_seed(seed, most=MOST_SEED, error=ClaimError)
     if not claims:
         raise ClaimError("there are no claims to reproduce: give at least one")
+    if fresh and not train:
+        raise ClaimError(
+            "nothing may be trained, but all trainings are to be made again: leave out one of the"
+            " two"
+        )
     out = Path(out)
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ from mirrormargin.claims.campaign.records import (
 from mirrormargin.claims.evidence import RUN_NOW, STORED, Evidence, find_record, store_record
 from mirrormargin.claims.registry import STORIES
 from mirrormargin.claims.story import Story
-from mirrormargin.errors import ClaimError, DataError, ModelError
+from mirrormargin.errors import DataError, ModelError
 from mirrormargin.training.config import Seeds
 
 __all__ = ["Trainings", "store_tables"]
@@ -39,9 +39,6 @@ class Trainings:
         records: Folder with records that need not be made; None if there is none.
         is_fresh: Whether to make them again nevertheless.
         may_train: Whether to train at all; if not, only records that exist are examined.
-
-    Raises:
-        ClaimError: If nothing may be trained although everything is to be made again.
     """
 
     out: Path
@@ -50,13 +47,6 @@ class Trainings:
     is_fresh: bool = False
     may_train: bool = True
     _cleared: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        if self.is_fresh and not self.may_train:
-            raise ClaimError(
-                "nothing may be trained, but all trainings are to be made again: leave out one of"
-                " the two"
-            )
 
     def find_evidence(
         self, one: Story, progress: Callable[[int, int, str], object] | None = None
