@@ -73,6 +73,7 @@ def test_links_lead_somewhere(page):
 def test_commands_can_be_parsed(page):
     """Make's targets and pip's extras exist, and our own commands have these options."""
     from mirrormargin.cli.app import app
+    from mirrormargin.data.__main__ import make_parser
 
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     tomllib = pytest.importorskip("tomllib")  # since Python 3.11
@@ -83,6 +84,8 @@ def test_commands_can_be_parsed(page):
         elif words[0] == "pip":
             for extra in re.findall(r"\[(.*?)\]", " ".join(words)):
                 assert set(extra.split(",")) <= set(project["optional-dependencies"]), words
+        elif words[:3] == ["python", "-m", "mirrormargin.data"]:
+            make_parser().parse_args(words[3:])
         else:
             assert words[0] == "mirrormargin", words
             app.parse_args(words[1:], exit_on_error=False, print_error=False)

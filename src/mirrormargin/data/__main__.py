@@ -16,7 +16,7 @@ from mirrormargin.data.published import RECIPES, make
 from mirrormargin.errors import DataError
 
 
-def main() -> int:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m mirrormargin.data",
         description="Make the files of data sets from what others publish.",
@@ -35,7 +35,11 @@ def main() -> int:
         metavar="FOLDER",
         help="holds the published files already, under their names in published.txt",
     )
-    arguments = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    arguments = make_parser().parse_args()
     try:
         for name in arguments.names:
             make(name, arguments.out, arguments.published)
