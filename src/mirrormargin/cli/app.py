@@ -15,7 +15,14 @@ from cyclopts.exceptions import (
     UnknownCommandError,
     UnusedCliTokensError,
 )
-from cyclopts.help import ColumnSpec, DefaultFormatter, DescriptionRenderer, NameRenderer, TableSpec
+from cyclopts.help import (
+    ColumnSpec,
+    DefaultFormatter,
+    DescriptionRenderer,
+    InlineText,
+    NameRenderer,
+    TableSpec,
+)
 
 from mirrormargin import __version__
 from mirrormargin.cli.options import show_examples
@@ -28,16 +35,23 @@ if TYPE_CHECKING:
 __all__ = ["app", "describe_mistake", "import_listed"]
 
 MODELS, LAB, PAPERS, MORE = (
-    Group(title, sort_key=place)
-    for place, title in enumerate(("Models on real data", "The exact lab", "The papers", "More"))
+    Group(title, sort_key=index)
+    for index, title in enumerate(("Models on real data", "The exact lab", "The papers", "More"))
 )
 
 
 class _Formatter(DefaultFormatter):
-    """Titles and columns without boxes."""
+    """Titles and columns without boxes; paragraphs are wrapped to the terminal, not as written."""
+
+    def render_description(
+        self, console: Console, options: ConsoleOptions, description: InlineText
+    ) -> None:
+        for paragraph in _get_text(description).split("\n\n"):
+            console.print(" ".join(paragraph.split()) + "\n")
 
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
         from rich.padding import Padding
+        from rich.text import Text
 
         if not panel.entries:
             return
@@ -46,8 +60,16 @@ class _Formatter(DefaultFormatter):
             ColumnSpec(renderer=NameRenderer(width), style="cyclopts.name", max_width=width),
             ColumnSpec(renderer=DescriptionRenderer(), overflow="fold"),
         )
+        for entry in panel.entries:
+            if isinstance(entry.description, InlineText):
+                text = " ".join(_get_text(entry.description).split())
+                entry.description.primary_renderable = Text(text)
         console.print(f"{panel.title}:", style="bold")
         emit(console, Padding(TableSpec().build(columns, panel.entries), (0, 0, 1, 2)))
+
+
+def _get_text(text: InlineText) -> str:
+    return getattr(text.primary_renderable, "plain", "")
 
 
 def _show_default(value: Any) -> str | None:
@@ -87,7 +109,7 @@ lab.command("mirrormargin.cli.lab.flow:app", name="flow", sort_key=3)
 lab.command("mirrormargin.cli.lab.path:app", name="path", sort_key=4)
 app.command("mirrormargin.cli.reproduce:app", name="reproduce", group=PAPERS, sort_key=1)
 app.command("mirrormargin.cli.campaign:app", name="campaign", group=PAPERS, sort_key=2)
-app.command("mirrormargin.cli.demo:app", name="demo", group=PAPERS, sort_key=3)
+app.command("mirrormargin.cli.reproduce:demo_app", name="demo", group=PAPERS, sort_key=3)
 app.command("mirrormargin.cli.report:app", name="report", group=MORE, sort_key=1)
 app.command("mirrormargin.cli.doctor:app", name="doctor", group=MORE, sort_key=2)
 

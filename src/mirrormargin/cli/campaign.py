@@ -63,41 +63,29 @@ app = App(
 @app.default
 def campaign(
     *,
-    only: Annotated[
-        tuple[str, ...],
-        Parameter(
-            consume_multiple=1,
-            metavar="PATTERN...",
-            show_default="all",
-            help="Methods whose folder matches, such as 'imdb-*' or '*/adamw*'; those of the"
-            " published sizes only with a pattern such as 'imdb-paper-3/*'.",
-        ),
-    ] = (),
-    workers: Annotated[Positive, Parameter(help="Processes, of one thread each.")] = 2,
+    only: Annotated[tuple[str, ...], Parameter(consume_multiple=1, metavar="PATTERN...")] = (),
+    workers: Positive = 2,
     data_dir: DataFolder | None = None,
-    list_: Annotated[
-        bool, Parameter(name="--list", help="Say which records are there and train nothing.")
-    ] = False,
-    dry_run: Annotated[bool, Parameter(help="Say what is missing and train nothing.")] = False,
-    records: Annotated[
-        Path, Parameter(metavar="FOLDER", group=OUTPUT, help="Where the records are.")
-    ] = Path("records"),
-    runs: Annotated[
-        Path, Parameter(metavar="FOLDER", group=OUTPUT, help="Where trainings keep their weights.")
-    ] = Path("campaign"),
-    store: Annotated[
-        Path | None,
-        Parameter(
-            metavar="FOLDER",
-            group=OUTPUT,
-            help="Write what claims are examined on there, from the records that are complete.",
-        ),
-    ] = None,
+    list_: Annotated[bool, Parameter(name="--list")] = False,
+    dry_run: bool = False,
+    records: Annotated[Path, Parameter(metavar="FOLDER", group=OUTPUT)] = Path("records"),
+    runs: Annotated[Path, Parameter(metavar="FOLDER", group=OUTPUT)] = Path("campaign"),
+    store: Annotated[Path | None, Parameter(metavar="FOLDER", group=OUTPUT)] = None,
     quiet: Quiet = False,
 ) -> int:
     """Make the records of trainings that claims rest on.
 
     Trains on real data whatever has no record yet, for hours if all are missing.
+
+    Args:
+        only: Methods whose folder matches, such as 'imdb-*' or '*/adamw*'; those of the published
+            sizes only with a pattern such as 'imdb-paper-3/*'. [default: all]
+        workers: Processes, of one thread each.
+        list_: Say which records are there and train nothing.
+        dry_run: Say what is missing and train nothing.
+        records: Where the records are.
+        runs: Where trainings keep their weights.
+        store: Write what claims are examined on there, from the records that are complete.
     """
     from mirrormargin.claims.campaign import methods
 

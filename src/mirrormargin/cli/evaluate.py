@@ -57,37 +57,25 @@ def evaluate(
     folder: Trained,
     /,
     *,
-    split: Annotated[
-        Literal["validation", "test"] | None,
-        Parameter(
-            metavar="NAME",
-            help="Part of the data that was trained on.",
-            show_default="validation",
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        Parameter(
-            metavar="FILE",
-            help="Labelled data instead: a file .jsonl, .csv or .tsv of texts, or a folder with a"
-            " folder of images for each class.",
-        ),
-    ] = None,
-    text_column: Annotated[
-        str | None,
-        Parameter(metavar="NAME", help="In that file.", show_default="as in training"),
-    ] = None,
-    label_column: Annotated[
-        str | None,
-        Parameter(metavar="NAME", help="In that file.", show_default="as in training"),
-    ] = None,
+    split: Literal["validation", "test"] | None = None,
+    data: Annotated[Path | None, Parameter(metavar="FILE")] = None,
+    text_column: Annotated[str | None, Parameter(metavar="NAME")] = None,
+    label_column: Annotated[str | None, Parameter(metavar="NAME")] = None,
     weights: Weights = "selected",
     data_dir: DataFolder | None = None,
     download: Download = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Measure the loss and the accuracy of a trained model."""
+    """Measure the loss and the accuracy of a trained model.
+
+    Args:
+        split: Part of the data that was trained on. [default: validation]
+        data: Labelled data instead: a file .jsonl, .csv or .tsv of texts, or a folder with a folder
+            of images for each class.
+        text_column: In that file. [default: as in training]
+        label_column: In that file. [default: as in training]
+    """
     from mirrormargin import training
 
     trained = training.TrainingFolder(folder)

@@ -29,6 +29,8 @@ __all__ = [
     "Positive",
     "Quiet",
     "Seeds",
+    "Share",
+    "Starts",
     "Threads",
     "Wholes",
     "check_writable",
@@ -155,6 +157,7 @@ def _several(converter: Callable[..., Any], **options: Any) -> Parameter:
 # What an option takes.
 Number = Annotated[float, Parameter(converter=number, metavar="X")]
 Numbers = Annotated[tuple[float, ...], _several(_read_numbers, metavar="X...")]
+Share = Annotated[float, Parameter(converter=number, metavar="SHARE")]
 Count = Annotated[int, Parameter(converter=whole(), metavar="N")]
 Positive = Annotated[int, Parameter(converter=whole(1), metavar="N")]
 Wholes = Annotated[tuple[int, ...], _several(_read_wholes, metavar="N...")]
@@ -172,6 +175,7 @@ Seeds = Annotated[
     tuple[int, ...],
     _several(_read_seeds, metavar="SEED...", help="Seeds of the problems, such as 1 2 3 or 1-100."),
 ]
+Starts = Annotated[tuple[int, ...], _several(_read_seeds, metavar="SEED...")]
 Threads = Annotated[
     int, Parameter(converter=whole(1), metavar="N", help="Cores to use.", show_default="all")
 ]

@@ -66,32 +66,23 @@ def predict(
     /,
     *inputs: Annotated[
         str,
-        Parameter(
-            name="INPUT",
-            required=True,
-            converter=_read_input,
-            allow_leading_hyphen=True,
-            help="Texts or images, see below.",
-        ),
+        Parameter(name="INPUT", required=True, converter=_read_input, allow_leading_hyphen=True),
     ],
-    lines: Annotated[
-        bool,
-        Parameter(help="Each INPUT is a file of inputs, one a line; empty lines are left out."),
-    ] = False,
+    lines: bool = False,
     weights: Weights = "selected",
-    attention: Annotated[
-        bool,
-        Parameter(
-            help=f"Show the {MOST} tokens of a text that [CLS] attends to most: last block, mean"
-            " of its heads.",
-        ),
-    ] = False,
+    attention: bool = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
     """Ask a trained model about new texts or images.
 
     Prints the class of each input, how sure the model is, and what it attends to.
+
+    Args:
+        inputs: Texts or images, see below.
+        lines: Each INPUT is a file of inputs, one a line; empty lines are left out.
+        attention: Show the 5 tokens of a text that [CLS] attends to most: last block, mean of its
+            heads.
     """
     from mirrormargin import training
 

@@ -13,9 +13,9 @@ from mirrormargin.cli.options import (
     Download,
     FileOut,
     Json,
-    Number,
     Overwrite,
     Quiet,
+    Share,
     check_writable,
     show_examples,
 )
@@ -56,42 +56,15 @@ def prune(
     folder: Trained,
     /,
     *,
-    share: Annotated[
-        Number, Parameter(metavar="SHARE", help="Of the entries to remove, between 0 and 1.")
-    ],
-    matrices: Annotated[
-        str,
-        Parameter(
-            metavar="NAME",
-            help="blocks, attention (keys, queries and values), or a regular expression for names"
-            " such as blocks.0.query.weight.",
-        ),
-    ] = "blocks",
-    ranking: Annotated[
-        Literal["global", "matrix"],
-        Parameter(
-            metavar="NAME",
-            help="Remove the smallest entries of all matrices, or the same share of each.",
-        ),
-    ] = "global",
-    weights: Annotated[
-        Literal["selected", "final"],
-        Parameter(
-            metavar="NAME", help="Those of the best epoch on validation data, or of the last."
-        ),
-    ] = "selected",
-    format: Annotated[
-        Literal["safetensors", "sparse"], Parameter(metavar="NAME", help="See below.")
-    ] = "safetensors",
-    evaluate: Annotated[
-        bool, Parameter(help="Measure the accuracy on validation data, before and after.")
-    ] = False,
+    share: Share,
+    matrices: Annotated[str, Parameter(metavar="NAME")] = "blocks",
+    ranking: Literal["global", "matrix"] = "global",
+    weights: Literal["selected", "final"] = "selected",
+    format: Literal["safetensors", "sparse"] = "safetensors",
+    evaluate: bool = False,
     data_dir: DataFolder | None = None,
     download: Download = False,
-    out: Annotated[
-        FileOut | None,
-        Parameter(help="Where to write it.", show_default="in FOLDER, named by the share"),
-    ] = None,
+    out: FileOut | None = None,
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -99,6 +72,16 @@ def prune(
     """Set the smallest weights of a trained model to zero.
 
     The result is written to a file. Nothing is trained again.
+
+    Args:
+        share: Of the entries to remove, between 0 and 1.
+        matrices: blocks, attention (keys, queries and values), or a regular expression for names
+            such as blocks.0.query.weight.
+        ranking: Remove the smallest entries of all matrices, or the same share of each.
+        weights: Those of the best epoch on validation data, or of the last.
+        format: See below.
+        evaluate: Measure the accuracy on validation data, before and after.
+        out: Where to write it. [default: in FOLDER, named by the share]
     """
     if not 0 < share < 1:
         raise TrainingError(f"--share is {share:g}: give a number between 0 and 1, such as 0.95")

@@ -1,4 +1,4 @@
-"""``mirrormargin reproduce``: run what a claim of the papers says, and judge it."""
+"""``mirrormargin reproduce`` and ``demo``: run what claims of the papers say, and judge them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from cyclopts import App, Parameter
 
 from mirrormargin.cli.options import (
     OUTPUT,
-    Count,
     Json,
-    Positive,
     Quiet,
     check_writable,
     show_examples,
+    whole,
 )
 from mirrormargin.cli.terminal import Progress, print_json, print_pairs, say, warn
 from mirrormargin.cli.verdicts import print_verdicts
-from mirrormargin.errors import ClaimError
+from mirrormargin.errors import ClaimError, ReportError
 
-__all__ = ["Fresh", "Place", "Seed", "Workers", "app", "judge", "reproduce", "run_claims"]
+__all__ = ["app", "demo", "demo_app", "judge", "reproduce"]
 
 FAILED = 1
-FOLDER = Path("mirrormargin-claims")
 RECORDS = Path("records")
 
 PROFILES = """\
@@ -41,20 +39,26 @@ profiles:
     " machine."
 )
 
-# The options of all commands that run claims.
+# What both commands take.
 Seed = Annotated[
-    Count,
-    Parameter(metavar="SEED", help="Of other problems and starts; 0 has the published ones."),
+    int,
+    Parameter(
+        converter=whole(),
+        metavar="SEED",
+        help="Of other problems and starts; 0 has the published ones.",
+    ),
 ]
-Workers = Annotated[Positive, Parameter(help="Processes to use.", show_default="all cores")]
+Workers = Annotated[
+    int, Parameter(converter=whole(1), metavar="N", help="Processes.", show_default="all cores")
+]
 Fresh = Annotated[bool, Parameter(help="Run again what the folder holds already.")]
 Place = Annotated[
-    Path, Parameter(metavar="FOLDER", group=OUTPUT, help="Where the evidence and verdicts go.")
+    Path, Parameter(metavar="FOLDER", group=OUTPUT, help="Where evidence and verdicts go.")
 ]
-
 
 app = App(
     name="reproduce",
+    usage="mirrormargin reproduce [OPTIONS] [CLAIM...]",
     **show_examples(
         (
             ("reproduce", "list the claims"),
@@ -71,43 +75,32 @@ app = App(
 
 @app.default
 def reproduce(
-    *claims: Annotated[
-        str,
-        Parameter(
-            name="CLAIM",
-            help="all, a paper such as A, the beginning of a name such as A.thm, or a name.",
-        ),
-    ],
-    profile: Annotated[
-        Literal["quick", "full", "paper"],
-        Parameter(metavar="NAME", help="How many seeds and steps, see below."),
-    ] = "quick",
-    records: Annotated[
-        Path | None,
-        Parameter(
-            metavar="FOLDER",
-            help="Records of trainings that need not be made again.",
-            show_default="records, if it is there",
-        ),
-    ] = None,
-    no_training: Annotated[
-        bool, Parameter(help="Examine the records of trainings that are there; train nothing.")
-    ] = False,
+    *claims: Annotated[str, Parameter(name="CLAIM")],
+    profile: Literal["quick", "full", "paper"] = "quick",
+    records: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
+    no_training: bool = False,
     seed: Seed = 0,
     workers: Workers | None = None,
     fresh: Fresh = False,
-    out: Place = FOLDER,
+    out: Place = Path("mirrormargin-claims"),
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
     """Run what claims of the papers say, and judge them.
 
     Without a name, list all claims.
+
+    Args:
+        claims: all, a paper such as A, the beginning of a name such as A.thm, or a name.
+        profile: How many seeds and steps, see below.
+        records: Records of trainings that need not be made again. [default: records, if it is
+            there]
+        no_training: Examine the records of trainings that are there; train nothing.
     """
     if not claims:
         _print_list(json)
         return 0
-    document = run_claims(
+    document = _run_claims(
         claims,
         profile,
         out,
@@ -128,7 +121,67 @@ def reproduce(
     return judge(document)
 
 
-def run_claims(
+INTRODUCTION = """\
+Training attention with mirror descent, and where it ends: what the papers claim, run now on
+small problems, judged from the numbers. It takes about a minute.
+"""
+
+demo_app = App(
+    name="demo",
+    **show_examples(
+        (
+            ("demo", "verdicts on the terminal, and mirrormargin-demo/report.html"),
+            ("demo --seed 1 --out other", "the same on other problems"),
+        ),
+        failed="a claim that should hold does not",
+    ),
+)
+
+
+@demo_app.default
+def demo(
+    *,
+    seed: Seed = 0,
+    workers: Workers | None = None,
+    fresh: Fresh = False,
+    out: Place = Path("mirrormargin-demo"),
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Run every claim that needs no data set, in about a minute.
+
+    Prints the verdicts and writes a page with figures.
+    """
+    if not quiet and not json:
+        say(INTRODUCTION)
+    document = _run_claims(
+        ("all",), "quick", out, seed=seed, workers=workers, fresh=fresh, quiet=quiet
+    )
+    if not json:
+        print_verdicts(document)
+    page = _write_page(out, seed)
+    if json:
+        print_json(document | {"page": None if page is None else str(page)})
+    elif page is not None:
+        say(f"\nThe page with all figures: {page.resolve()}")
+    if not quiet and not json:
+        say("It has what each claim says and how it is checked; mirrormargin reproduce lists them.")
+    return judge(document)
+
+
+def _write_page(out: Path, seed: int) -> Path | None:
+    """The page, or None where what draws it is not installed: the verdicts are there without it."""
+    from mirrormargin.report import write_report
+
+    command = f"mirrormargin demo --seed {seed}"
+    try:
+        return write_report([out], out / "report.html", command=command)
+    except ReportError as error:
+        warn(f"no page: {error}")
+        return None
+
+
+def _run_claims(
     names: tuple[str, ...],
     profile: str,
     out: Path,

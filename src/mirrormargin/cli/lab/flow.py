@@ -9,11 +9,11 @@ what it was in decades 20 to 50.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
-from mirrormargin.cli.lab.destination import NOTES, Destination, name_run
+from mirrormargin.cli.lab.destination import NOTES, Destination
 from mirrormargin.cli.lab.problems import KEYS, Problem, load_problems
 from mirrormargin.cli.options import (
     Exponents,
@@ -25,9 +25,10 @@ from mirrormargin.cli.options import (
     Seeds,
     show_examples,
 )
-from mirrormargin.cli.terminal import Progress, format_number, print_json, print_table, say
+from mirrormargin.cli.terminal import format_number, print_json, print_table, say
 
 if TYPE_CHECKING:
+    from mirrormargin.attention import AttentionProblem
     from mirrormargin.dynamics.flow import FlowRecord
 
 __all__ = ["app", "flow"]
@@ -57,18 +58,10 @@ def flow(
     *,
     p: Exponents = (2.0,),
     seed: Seeds | None = None,
-    decades: Annotated[Number, Parameter(help="log10 of the number of steps.")] = 100.0,
-    lr: Annotated[
-        Number,
-        Parameter(help="Learning rate; it only names the steps, k = t / lr."),
-    ] = 1.0,
-    tol: Annotated[
-        Number, Parameter(help="Largest error of one step, in logits, 1e-9 to 0.01.")
-    ] = 1e-5,
-    record: Annotated[
-        Number | None,
-        Parameter(help="Recorded points in each decade.", show_default="300 points in all"),
-    ] = None,
+    decades: Number = 100.0,
+    lr: Number = 1.0,
+    tol: Number = 1e-5,
+    record: Number | None = None,
     out: FolderOut | None = None,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -77,36 +70,23 @@ def flow(
     """Follow mirror descent to 10^100 steps and beyond.
 
     The steps are those of a small constant rate, followed in the logarithm of time.
+
+    Args:
+        decades: log10 of the number of steps.
+        lr: Learning rate; it only names the steps, k = t / lr.
+        tol: Largest error of one step, in logits, 1e-9 to 0.01.
+        record: Recorded points in each decade. [default: 300 points in all]
     """
     problems = load_problems(problem, seed)
     import mirrormargin as mm
     from mirrormargin.dynamics.flow import KIND
 
-    jobs = [(number, one, exponent) for number, one in problems for exponent in p]
-    destination = None
-    if out is not None:
-        names = [name_run(exponent, number) for number, _, exponent in jobs]
-        destination = Destination(out, KIND, names, overwrite)
-    rows = []
-    with Progress(len(jobs), "flow", quiet) as progress:
-        for index, (number, one, exponent) in enumerate(jobs):
-            followed = mm.mirror_flow(
-                one,
-                exponent,
-                decades,
-                lr=lr,
-                tol=tol,
-                record=record,
-                progress=lambda done, total, index=index, exponent=exponent: progress.update(
-                    index + done / total, f"p = {exponent:g}"
-                ),
-            )
-            if destination is not None:
-                about = {"problem": problem, "seed": number}
-                followed.save(destination.find_folder(name_run(exponent, number)), about)
-            rows.append({"seed": number, **_measure(followed, decades)})
-    if destination is not None:
-        destination.finish()
+    def follow(one: AttentionProblem, p: float, progress: Any) -> tuple[FlowRecord, dict[str, Any]]:
+        found = mm.mirror_flow(one, p, decades, lr=lr, tol=tol, record=record, progress=progress)
+        return found, _measure(found, decades)
+
+    destination = Destination(out, KIND, problem, overwrite)
+    rows = destination.follow_each("flow", problems, p, follow, quiet)
     if json:
         print_json({"problem": problem, "decades": decades, "flows": rows})
     else:

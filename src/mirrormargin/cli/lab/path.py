@@ -8,11 +8,11 @@ minimiser: a residual of at most tol, and positive curvature.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
-from mirrormargin.cli.lab.destination import NOTES, Destination, name_run
+from mirrormargin.cli.lab.destination import NOTES, Destination
 from mirrormargin.cli.lab.problems import KEYS, Problem, load_problems
 from mirrormargin.cli.options import (
     Count,
@@ -27,8 +27,11 @@ from mirrormargin.cli.options import (
     Seeds,
     show_examples,
 )
-from mirrormargin.cli.terminal import Progress, format_number, print_json, print_table, say
+from mirrormargin.cli.terminal import format_number, print_json, print_table, say
 from mirrormargin.errors import ProblemError, SolverError
+
+if TYPE_CHECKING:
+    from mirrormargin.attention import AttentionProblem
 
 __all__ = ["app", "path"]
 
@@ -56,23 +59,12 @@ def path(
     *,
     p: Exponents = (2.0,),
     seed: Seeds | None = None,
-    joint: Annotated[bool, Parameter(help="Minimise over the head too.")] = False,
-    radii: Annotated[
-        Numbers | None, Parameter(metavar="R...", help="Norms of W, increasing.")
-    ] = None,
-    head_radii: Annotated[
-        Numbers | None,
-        Parameter(metavar="R...", help="Norms of the head, one for each of --radii; with --joint."),
-    ] = None,
-    num_radii: Annotated[
-        Positive | None,
-        Parameter(help="How many, if they are not given.", show_default=str(NUM_RADII)),
-    ] = None,
-    starts: Annotated[
-        Count | None,
-        Parameter(help="Random starts at each radius.", show_default="3; 2 with --joint"),
-    ] = None,
-    tol: Annotated[Number, Parameter(help="Largest residual of a certified point.")] = 1e-8,
+    joint: bool = False,
+    radii: Numbers | None = None,
+    head_radii: Numbers | None = None,
+    num_radii: Positive | None = None,
+    starts: Count | None = None,
+    tol: Number = 1e-8,
     out: FolderOut | None = None,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -81,6 +73,14 @@ def path(
     """Follow the regularization path.
 
     It has the least loss on lp balls of growing radius, each point certified.
+
+    Args:
+        joint: Minimise over the head too.
+        radii: Norms of W, increasing.
+        head_radii: Norms of the head, one for each of --radii; with --joint.
+        num_radii: How many radii, if they are not given. [default: 40]
+        starts: Random starts at each radius. [default: 3; 2 with --joint]
+        tol: Largest residual of a certified point.
     """
     options = _read_options(joint, radii, head_radii, num_radii)
     options["tol"] = tol
@@ -88,31 +88,18 @@ def path(
         options["num_starts"] = starts
     import mirrormargin as mm
 
+    find_path = mm.joint_regularization_path if joint else mm.regularization_path
+
+    def follow(one: AttentionProblem, p: float, progress: Any) -> tuple[Any, dict[str, Any]]:
+        try:
+            found = find_path(one, p, **options, raise_on_failure=False, progress=progress)
+        except SolverError as error:  # there is no target, so there is no path
+            return None, {"p": p, "status": str(error), "ok": False}
+        return found, _measure(found)
+
     problems = load_problems(problem, seed)
-    jobs = [(number, one, exponent) for number, one in problems for exponent in p]
-    follow = mm.joint_regularization_path if joint else mm.regularization_path
-    destination = None
-    if out is not None:
-        names = [name_run(exponent, number) for number, _, exponent in jobs]
-        destination = Destination(out, _find_kind(joint), names, overwrite)
-    rows = []
-    with Progress(len(jobs), "path", quiet) as progress:
-        for index, (number, one, exponent) in enumerate(jobs):
-
-            def report(done: int, total: int, index: int = index, p: float = exponent) -> None:
-                progress.update(index + done / total, f"p = {p:g}")
-
-            try:
-                found = follow(one, exponent, **options, raise_on_failure=False, progress=report)
-            except SolverError as error:  # there is no target, so there is no path
-                rows.append({"seed": number, "p": exponent, "status": str(error), "ok": False})
-                continue
-            if destination is not None:
-                about = {"problem": problem, "seed": number}
-                found.save(destination.find_folder(name_run(exponent, number)), about)
-            rows.append({"seed": number, **_measure(found)})
-    if destination is not None:
-        destination.finish()
+    destination = Destination(out, _find_kind(joint), problem, overwrite)
+    rows = destination.follow_each("path", problems, p, follow, quiet)
     if json:
         print_json({"problem": problem, "joint": joint, "paths": rows})
     else:

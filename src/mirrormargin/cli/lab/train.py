@@ -9,6 +9,7 @@ With --out the record is saved now and then, when the training is interrupted, a
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -30,6 +31,7 @@ from mirrormargin.cli.options import (
     Positive,
     Quiet,
     Seeds,
+    Starts,
     Threads,
     Wholes,
     show_examples,
@@ -42,29 +44,12 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "train"]
 
-# What holds unless it is given. None of these goes with --resume, where the folder has the say.
-DEFAULTS: dict[str, Any] = {
-    "p": (2.0,),
-    "seed": None,
-    "step_rule": "normalized",
-    "lr": (0.1,),
-    "init_std": 0.0,
-    "init_seeds": None,
-    "eps": None,
-    "max_lr": None,
-    "joint": False,
-    "decay": None,
-    "head_decay": None,
-    "parameterization": "W",
-    "rank": None,
-    "keep_path": False,
-}
 STEPS = (2000,)
 START = Group("Start and variants", sort_key=50)
-RECORD = Group("Record", sort_key=60)
 
 app = App(
     name="train",
+    usage="mirrormargin lab train [OPTIONS] [PROBLEM]",
     **show_examples(
         (
             ("lab train unit_sphere --p 1.75 2 3 --seed 1-100 --init-std 1", "300 runs at once"),
@@ -77,135 +62,97 @@ app = App(
 )
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What is trained; None of it goes with --resume, where the folder has the say.
+
+    Attributes:
+        step_rule: How long a step is. [default: normalized]
+        lr: Learning rate, one or one for each p. [default: 0.1]
+        eps: Added to the norm that normalized steps are divided by.
+        max_lr: Largest step of Polyak's rule.
+        init_std: Deviation of normal entries at the start. [default: 0, start at zero]
+        init_seeds: One start for each, as 1 2 3 or 1-10. [default: 0]
+        joint: Train the head too.
+        decay: Steps lr / (k + 1)^X at step k; with --joint.
+        head_decay: The same for the head; with --joint.
+        parameterization: Train W, or K and Q with W = K Q'. [default: W]
+        rank: Columns of K and Q. [default: d]
+        keep_path: Keep W at each recorded step.
+    """
+
+    p: Annotated[Exponents | None, Parameter(show_default="2")] = None
+    seed: Seeds | None = None
+    step_rule: Literal["normalized", "constant", "polyak"] | None = None
+    lr: Numbers | None = None
+    eps: Number | None = None
+    max_lr: Number | None = None
+    init_std: Annotated[Number | None, Parameter(group=START)] = None
+    init_seeds: Annotated[Starts | None, Parameter(group=START)] = None
+    joint: Annotated[bool, Parameter(group=START)] = False
+    decay: Annotated[Number | None, Parameter(group=START)] = None
+    head_decay: Annotated[Number | None, Parameter(group=START)] = None
+    parameterization: Annotated[Literal["W", "KQ"] | None, Parameter(group=START)] = None
+    rank: Annotated[Positive | None, Parameter(group=START)] = None
+    keep_path: Annotated[bool, Parameter(group=OUTPUT)] = False
+
+    def list_given(self) -> list[str]:
+        """Names of those that were given, as options."""
+        names = [item.name for item in fields(self) if getattr(self, item.name) != item.default]
+        return [f"--{name.replace('_', '-')}" for name in names]
+
+
 @app.default
 def train(
     problem: Problem | None = None,
     /,
     *,
-    p: Annotated[Exponents | None, Parameter(show_default="2")] = None,
-    seed: Seeds | None = None,
-    step_rule: Annotated[
-        Literal["normalized", "constant", "polyak"] | None,
-        Parameter(metavar="RULE", help="How long a step is.", show_default="normalized"),
-    ] = None,
-    lr: Annotated[
-        Numbers | None,
-        Parameter(help="Learning rate, one or one for each p.", show_default="0.1"),
-    ] = None,
-    steps: Annotated[
-        Wholes | None,
-        Parameter(help="How many, one number or one for each p.", show_default="2000"),
-    ] = None,
-    eps: Annotated[
-        Number | None, Parameter(help="Added to the norm that normalized steps are divided by.")
-    ] = None,
-    max_lr: Annotated[Number | None, Parameter(help="Largest step of Polyak's rule.")] = None,
+    training: Training = Training(),
+    steps: Wholes | None = None,
     threads: Threads | None = None,
-    init_std: Annotated[
-        Number | None,
-        Parameter(
-            group=START,
-            help="Deviation of normal entries at the start.",
-            show_default="0, start at zero",
-        ),
-    ] = None,
-    init_seeds: Annotated[
-        Seeds | None,
-        Parameter(group=START, help="One start for each, as 1 2 3 or 1-10.", show_default="0"),
-    ] = None,
-    joint: Annotated[bool, Parameter(group=START, help="Train the head too.")] = False,
-    decay: Annotated[
-        Number | None, Parameter(group=START, help="Steps lr / (k + 1)^X at step k; with --joint.")
-    ] = None,
-    head_decay: Annotated[
-        Number | None, Parameter(group=START, help="The same for the head; with --joint.")
-    ] = None,
-    parameterization: Annotated[
-        Literal["W", "KQ"] | None,
-        Parameter(
-            group=START,
-            metavar="W|KQ",
-            show_choices=False,
-            help="Train W, or K and Q with W = K Q'.",
-            show_default="W",
-        ),
-    ] = None,
-    rank: Annotated[
-        Positive | None, Parameter(group=START, help="Columns of K and Q.", show_default="d")
-    ] = None,
-    record: Annotated[
-        Wholes | None,
-        Parameter(
-            group=RECORD,
-            help="How many log-spaced steps to record, or which ones.",
-            show_default="50",
-        ),
-    ] = None,
-    keep_path: Annotated[
-        bool, Parameter(group=RECORD, help="Keep W at each recorded step.")
-    ] = False,
+    record: Annotated[Wholes | None, Parameter(group=OUTPUT)] = None,
     out: FolderOut | None = None,
     overwrite: Overwrite = False,
-    resume: Annotated[
-        Path | None,
-        Parameter(
-            metavar="FOLDER",
-            group=OUTPUT,
-            help="Continue what --out kept there, instead of PROBLEM and its options.",
-        ),
-    ] = None,
+    resume: Annotated[Path | None, Parameter(metavar="FOLDER", group=OUTPUT)] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
     """Train attention by mirror descent.
 
     Every problem, exponent and start is trained at once.
+
+    Args:
+        steps: How many, one number or one for each p. [default: 2000]
+        record: How many log-spaced steps to record, or which ones. [default: 50]
+        resume: Continue what --out kept there, instead of PROBLEM and its options.
     """
-    given = {
-        "p": p,
-        "seed": seed,
-        "step_rule": step_rule,
-        "lr": lr,
-        "init_std": init_std,
-        "init_seeds": init_seeds,
-        "eps": eps,
-        "max_lr": max_lr,
-        "joint": joint or None,
-        "decay": decay,
-        "head_decay": head_decay,
-        "parameterization": parameterization,
-        "rank": rank,
-        "keep_path": keep_path or None,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
-    folder = resume or out
     seeds: list[int | None] = []
     try:
         if resume is not None:
-            extra = {"PROBLEM": problem, "--out": out, "--overwrite": overwrite}
-            _refuse_with_resume([*given, *(name for name, value in extra.items() if value)])
+            given = {"PROBLEM": problem, "--out": out, "--overwrite": overwrite}
+            _refuse_with_resume(
+                [*training.list_given(), *(name for name, value in given.items() if value)]
+            )
             trained = _resume(resume, steps, record, threads, quiet)
         else:
             if problem is None:
                 raise ProblemError(
                     "PROBLEM is missing: give the name of a problem or a file, or --resume FOLDER"
                 )
-            options = _read_options(given) | {
-                "num_steps": _flatten(steps or STEPS),
-                "threads": threads,
-            }
+            options = _read_options(training)
+            options |= {"num_steps": _flatten(steps or STEPS), "threads": threads}
             if record is not None:
                 options["record"] = _flatten(record)
-            found = load_problems(problem, seed)
-            seeds = [number for number, _ in found]
+            found = load_problems(problem, training.seed)
+            seeds = [seed for seed, _ in found]
             problems = [one for _, one in found]
-            trained = _train(problems, options, joint, out, overwrite, quiet)
+            trained = _train(problems, options, training.joint, out, overwrite, quiet)
     except TrainingInterrupted as interrupt:
-        _explain_interrupt(interrupt.record, folder)
+        _explain_interrupt(interrupt.record, resume or out)
         return interrupts.exit_code()
-    print_training(
-        trained, summarize(trained, seeds), problem, folder, as_json=json, is_quiet=quiet
-    )
+    summary = summarize(trained, seeds)
+    print_training(trained, summary, problem, resume or out, as_json=json, is_quiet=quiet)
     return 0
 
 
@@ -220,8 +167,7 @@ def _train(
     import mirrormargin as mm
     from mirrormargin.dynamics.descent.record import KIND
 
-    if out is not None:
-        Destination(out, KIND, ["training"], overwrite)
+    Destination(out, KIND, "", overwrite)
     train = mm.train_joint if joint else mm.train_attention
     threads = options["threads"]
     return train_safely(
@@ -234,9 +180,8 @@ def _train(
 
 def _refuse_with_resume(names: list[str]) -> None:
     if names:
-        options = [name if name[0] in "-P" else f"--{name.replace('_', '-')}" for name in names]
         raise ProblemError(
-            f"{' and '.join(options)} and --resume are given, but the folder says what is trained:"
+            f"{' and '.join(names)} and --resume are given, but the folder says what is trained:"
             " leave it out"
         )
 
@@ -280,40 +225,43 @@ def _refuse_real(folder: Path) -> None:
         )
 
 
-def _read_options(given: dict[str, Any]) -> dict[str, Any]:
+def _read_options(training: Training) -> dict[str, Any]:
     """What the library's call gets, but the problems."""
-    chosen = DEFAULTS | given
-    _check_together(chosen)
+    _check_together(training)
     import mirrormargin as mm
 
-    options: dict[str, Any] = {name: chosen[name] for name in ("p", "step_rule", "keep_path")}
-    options["lr"] = _flatten(chosen["lr"])
+    options: dict[str, Any] = {
+        "p": training.p or (2.0,),
+        "step_rule": training.step_rule or "normalized",
+        "lr": _flatten(training.lr or (0.1,)),
+        "keep_path": training.keep_path,
+    }
     for name in ("eps", "max_lr", "decay", "head_decay", "rank"):
-        if chosen[name] is not None:
-            options[name] = chosen[name]
-    if not chosen["joint"]:
-        options["parameterization"] = chosen["parameterization"]
-    if chosen["init_std"] != 0:
-        init = mm.NormalInit(chosen["init_std"], chosen["init_seeds"] or (0,))
-        options |= {"init": init, "head_init": init} if chosen["joint"] else {"init": init}
+        if getattr(training, name) is not None:
+            options[name] = getattr(training, name)
+    if not training.joint:
+        options["parameterization"] = training.parameterization or "W"
+    if training.init_std:
+        init = mm.NormalInit(training.init_std, training.init_seeds or (0,))
+        options |= {"init": init, "head_init": init} if training.joint else {"init": init}
     return options
 
 
-def _check_together(chosen: dict[str, Any]) -> None:
+def _check_together(training: Training) -> None:
     """Options that would have no effect are a mistake."""
-    joint, rule, factored = chosen["joint"], chosen["step_rule"], chosen["parameterization"] == "KQ"
+    joint, rule, std = training.joint, training.step_rule or "normalized", training.init_std
+    factored = training.parameterization == "KQ"
     wrong = {
-        "--decay needs --joint": chosen["decay"] is not None and not joint,
-        "--head-decay needs --joint": chosen["head_decay"] is not None and not joint,
+        "--decay needs --joint": training.decay is not None and not joint,
+        "--head-decay needs --joint": training.head_decay is not None and not joint,
         "--joint trains W, not K and Q": joint and factored,
         "--joint has no --step-rule polyak": joint and rule == "polyak",
-        "--rank needs --parameterization KQ": chosen["rank"] is not None and not factored,
-        "--eps needs --step-rule normalized": chosen["eps"] is not None and rule != "normalized",
-        "--max-lr needs --step-rule polyak": chosen["max_lr"] is not None and rule != "polyak",
-        "--init-seeds needs an --init-std above 0": chosen["init_seeds"] is not None
-        and chosen["init_std"] == 0,
+        "--rank needs --parameterization KQ": training.rank is not None and not factored,
+        "--eps needs --step-rule normalized": training.eps is not None and rule != "normalized",
+        "--max-lr needs --step-rule polyak": training.max_lr is not None and rule != "polyak",
+        "--init-seeds needs an --init-std above 0": training.init_seeds is not None and not std,
         "--parameterization KQ needs an --init-std above 0, for K = Q = 0 never moves": factored
-        and chosen["init_std"] == 0,
+        and not std,
     }
     for message, is_wrong in wrong.items():
         if is_wrong:
