@@ -11,7 +11,12 @@ import pytest
 __all__ = ["SIZES", "VIEWS", "open_quiet_tab", "open_tab", "wait_for"]
 
 SIZES = {"wide": (1280, 900), "narrow": (390, 844)}
-VIEWS = [(size, scheme) for size in SIZES for scheme in ("light", "dark")]
+VIEWS = [
+    ("wide", "light"),
+    ("narrow", "dark"),
+    pytest.param("wide", "dark", marks=pytest.mark.slow),
+    pytest.param("narrow", "light", marks=pytest.mark.slow),
+]
 
 
 def open_tab(

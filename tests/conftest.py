@@ -79,14 +79,14 @@ def vocabulary():
 @pytest.fixture
 def data_dir(tmp_path, monkeypatch, vocabulary):
     """A data folder that holds nothing but the small vocabulary."""
-    import mirrormargin.data.files
-    from mirrormargin.data.verified import Source
+    import mirrormargin.data.published
+    from mirrormargin.data.files import Source
 
     folder = tmp_path / "data"
     (folder / "wordpiece").mkdir(parents=True)
     (folder / "wordpiece" / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
     source = Source("wordpiece/vocab.txt")
-    monkeypatch.setattr(mirrormargin.data.files, "VOCABULARY", source)
+    monkeypatch.setattr(mirrormargin.data.published, "VOCABULARY", source)
     monkeypatch.setenv("MIRRORMARGIN_DATA", str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return folder

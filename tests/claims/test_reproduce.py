@@ -146,7 +146,7 @@ def test_an_unwritable_folder_is_an_error(tmp_path):
         reproduce(find_claims(["A.tab.imdb"]), tmp_path / "file")
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_part_that_fails_says_so_and_the_others_are_kept(tmp_path, count):
     settings = {"p": [2.0], "num_seeds": 2, "num_radii": 5, "seed": 0}
     good = workers.Part("paths", settings, (2.0, 1), tmp_path / "good")
@@ -299,7 +299,7 @@ def test_parts_that_a_kill_left_beside_whole_evidence_are_removed(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
-def test_an_interrupt_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
+def test_an_interrupt_keeps_what_is_done_and_says_how_to_resume(tmp_path):
     process = start(tmp_path)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("evidence/*/parts/*/run.json")) and time.monotonic() < deadline:
@@ -307,5 +307,5 @@ def test_an_interrupt_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     text = process.communicate()[0].decode()
     assert process.returncode == 130
-    assert "the same command goes on" in text
+    assert "the same command resumes" in text
     assert "Traceback" not in text

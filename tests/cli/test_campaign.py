@@ -202,7 +202,7 @@ def wait_until(is_true):
 
 
 INTERRUPTED = [
-    "mirrormargin: campaign keeps what is done; the same command continues",
+    "mirrormargin: campaign keeps what is done; the same command resumes",
     "mirrormargin: interrupted",
 ]
 

@@ -1,6 +1,7 @@
 """``mirrormargin demo``: all claims that need no data, and a page."""
 
 import json
+import shutil
 
 import pytest
 from quick_evidence import SHORTER, QuickEvidence, shorten
@@ -10,10 +11,14 @@ from mirrormargin.cli import main
 
 
 @pytest.fixture(scope="module", params=["short", pytest.param("whole", marks=pytest.mark.slow)])
-def folder(find_evidence, request):
+def folder(find_evidence, request, tmp_path_factory):
+    """A folder of this process alone, with evidence that all processes share."""
     shorter = SHORTER if request.param == "short" else {}
     with shorten(shorter):
-        yield QuickEvidence(find_evidence.folder, shorter).run_all()
+        shared = QuickEvidence(find_evidence.folder, shorter).run_all()
+        own = tmp_path_factory.mktemp("demo")
+        shutil.copytree(shared / "evidence", own / "evidence")
+        yield own
 
 
 def test_demo_prints_every_verdict_and_the_page(folder, capsys):

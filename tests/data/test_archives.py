@@ -84,8 +84,8 @@ def test_rows_are_written_as_in_the_compact_file(tmp_path):
 def test_the_compact_imdb_goes_through_the_official_layout_unchanged(real_data, tmp_path):
     import hashlib
 
-    from mirrormargin.data.rows import read_rows
-    from mirrormargin.data.sources import IMDB
+    from mirrormargin.data.published import LAYOUTS
+    from mirrormargin.data.text_files import read_rows
 
     members = {}
     for part in ("train", "test"):
@@ -99,7 +99,7 @@ def test_the_compact_imdb_goes_through_the_official_layout_unchanged(real_data, 
             urls = "\n".join(lines[number] for number in sorted(lines)) + "\n"
             members[f"aclImdb/{part}/urls_{side}.txt"] = urls.encode()
     contents = archives.read_imdb(write_tar(tmp_path / "imdb.tar.gz", members))
-    digests = {source.name: source.sha256 for source in IMDB[1]}
+    digests = {source.name: source.sha256 for source in LAYOUTS["imdb"][1]}
     for name, make in contents.items():
         assert hashlib.sha256(b"".join(make())).hexdigest() == digests[name]
 

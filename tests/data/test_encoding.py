@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from mirrormargin.data import encode_images, encode_texts, load_data
-from mirrormargin.data.sources import LAYOUTS
-from mirrormargin.data.verified import Source
+from mirrormargin.data.files import Source
+from mirrormargin.data.published import LAYOUTS
 from mirrormargin.errors import DataError
 
 Image = pytest.importorskip("PIL.Image")

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mirrormargin.data import DATA_SETS, InputForm, encode_texts, load_data, make_encoder
-from mirrormargin.data.sources import LAYOUTS
-from mirrormargin.data.verified import Source
+from mirrormargin.data.files import Source
+from mirrormargin.data.published import LAYOUTS
 from mirrormargin.errors import DataError
 
 SPLITS = ("train", "validation", "test")
@@ -83,7 +83,7 @@ def test_a_subset_is_the_beginning_of_a_larger_one(imdb):
 
 
 def test_a_subset_larger_than_the_split_is_refused(imdb):
-    with pytest.raises(DataError, match="num_train=5000: give a whole number from 1 to 51"):
+    with pytest.raises(DataError, match="num_train is 5000: give an integer from 1 to 51"):
         load_data("imdb", num_train=5000)
 
 

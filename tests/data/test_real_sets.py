@@ -7,7 +7,7 @@ import pytest
 
 from mirrormargin.data import load_data
 from mirrormargin.data.image_sets import IMAGE_SETS
-from mirrormargin.data.wordpiece import CLS, SEP, UNK
+from mirrormargin.data.tokens import CLS, SEP, UNK
 
 pytestmark = [pytest.mark.data, pytest.mark.usefixtures("real_cache")]
 
@@ -47,6 +47,7 @@ def test_a_short_vocabulary_of_imdb_leaves_little_unknown(real_data):
     assert 0.001 < unknown < 0.03
 
 
+@pytest.mark.slow
 def test_sst2_is_complete(real_data):
     data = load_data("sst2", data_dir=real_data)
     assert count(data) == {
@@ -56,6 +57,7 @@ def test_sst2_is_complete(real_data):
     }
 
 
+@pytest.mark.slow
 def test_the_subset_of_mnli_is_balanced_and_in_pairs(real_data):
     data = load_data("mnli-subset", data_dir=real_data, length=128)
     counts = count(data)
@@ -100,15 +102,15 @@ def test_cifar10_is_complete(real_data):
 
 @pytest.mark.slow
 def test_both_layouts_of_cifar10_give_the_same_images(real_data, tmp_path):
-    from mirrormargin.data.image_sets import _read_sprite
-    from mirrormargin.data.sources import CIFAR10
+    from mirrormargin.data.image_files import read_sprite
+    from mirrormargin.data.published import LAYOUTS
 
-    compact = [real_data / source.name for source in CIFAR10[0]]
+    compact = [real_data / source.name for source in LAYOUTS["cifar10"][0]]
     with np.load(compact[6]) as file:
         labels = np.concatenate([file["y_train"], file["y_test"]]).reshape(6, 10_000, 1)
     paths = []
-    for path, part, source in zip(compact, labels, CIFAR10[1], strict=False):
-        record = np.concatenate([part, _read_sprite(path).reshape(10_000, 3072)], axis=1)
+    for path, part, source in zip(compact, labels, LAYOUTS["cifar10"][1], strict=False):
+        record = np.concatenate([part, read_sprite(path).reshape(10_000, 3072)], axis=1)
         assert hashlib.sha256(record.tobytes()).hexdigest() == source.sha256
         paths.append(tmp_path / path.with_suffix(".bin").name)
         record.tofile(paths[-1])

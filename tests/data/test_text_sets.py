@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mirrormargin.data.rows import read_rows
+from mirrormargin.data.text_files import read_rows
 from mirrormargin.data.text_sets import TEXT_SETS
 from mirrormargin.errors import DataError
 

@@ -6,8 +6,9 @@ from scipy import stats
 
 import mirrormargin as mm
 from mirrormargin.attention import AttentionProblem, synthetic
-from mirrormargin.dynamics.basins import KINDS, find_share
+from mirrormargin.dynamics.basins import KINDS
 from mirrormargin.errors import ProblemError
+from mirrormargin.figures.spread import find_share_of
 
 
 def spheres(*seeds):
@@ -123,7 +124,7 @@ def test_statistics_print_as_a_table():
 @pytest.mark.parametrize(("count", "total"), [(0, 1), (1, 1), (0, 24), (7, 24), (24, 24), (3, 999)])
 def test_intervals_are_wilsons(count, total):
     interval = stats.binomtest(count, total).proportion_ci(0.95, method="wilson")
-    found = find_share(count, total)
+    found = find_share_of(count, total)
     assert found == pytest.approx((count / total, interval.low, interval.high), abs=1e-12)
     assert 0 <= found[1] <= found[0] <= found[2] <= 1
 

@@ -115,7 +115,7 @@ def test_a_source_that_is_missing_is_an_error(tmp_path):
 COMPILED = {
     "geometry.float32_powers": ["_power_kernel"],
     "geometry.float32_norms": ["_largest_kernel", "_power_sum_kernel"],
-    "geometry.batched": ["_powers", "_norms", "_divergences"],
+    "geometry.float64_batches": ["powers", "norms", "divergences"],
     "optim.compiled": ["_descent_kernel", "_adam_kernel"],
     "svm.compiled.kernel": ["_kernel"],
     "dynamics.descent.loop": ["advance"],

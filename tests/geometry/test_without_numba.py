@@ -74,8 +74,10 @@ def run(script, **environment):
 
 @pytest.mark.parametrize(
     ("start", "reason"),
-    [(BLOCKED, "ModuleNotFoundError"), (BROKEN, "no code for this processor")],
-    ids=["absent", "broken"],
+    [
+        pytest.param(BLOCKED, "ModuleNotFoundError", id="absent"),
+        pytest.param(BROKEN, "no code for this processor", id="broken", marks=pytest.mark.slow),
+    ],
 )
 def test_without_numba_there_is_one_warning_and_the_lab_says_what_is_missing(start, reason):
     if start == BROKEN:
@@ -88,6 +90,7 @@ def test_without_numba_there_is_one_warning_and_the_lab_says_what_is_missing(sta
     assert "MIRRORMARGIN_WITHOUT_NUMBA=1" in warnings
 
 
+@pytest.mark.slow
 def test_a_variable_switches_numba_off_without_a_warning():
     errors, warnings = run(WORK, MIRRORMARGIN_WITHOUT_NUMBA="1")
     assert warnings == "warnings: []"

@@ -12,8 +12,7 @@ from mirrormargin import MirrorDescent
 from mirrormargin.geometry.float32_norms import largest_entries, scaled_power_sums
 from mirrormargin.geometry.float32_powers import power_constants, power_tensors
 from mirrormargin.geometry.integer_powers import INTEGER_POWERS, to_integer
-from mirrormargin.geometry.lp import signed_power
-from mirrormargin.geometry.norms import scaled_power_sum
+from mirrormargin.geometry.norms import scaled_power_sum, signed_power
 
 EXPONENTS = (
     1.001,

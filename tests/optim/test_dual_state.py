@@ -98,9 +98,9 @@ def test_rms_scale_is_that_of_the_initial_tensor_and_survives_a_checkpoint():
 def test_no_dead_zone_at_p_near_one(path):
     """|u|^(1/(p-1)) underflows long before u does: only a stored u gets out of zero."""
     weight = nn.Parameter(torch.zeros(3))
-    optimizer = MirrorDescent([weight], lr=1e-5, p=1.1, **PATHS[path])
+    optimizer = MirrorDescent([weight], lr=2.5e-5, p=1.1, **PATHS[path])
     weight.grad = torch.ones(3)
-    for _ in range(20_000):
+    for _ in range(8_000):
         optimizer.step()
     assert weight.detach().tolist() == pytest.approx([-1.02e-7] * 3, rel=0.02)
 

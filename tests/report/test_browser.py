@@ -45,6 +45,7 @@ def test_every_figure_is_drawn_nothing_is_asked_for_and_nothing_sticks_out(
     tab.context.close()
 
 
+@pytest.mark.slow
 def test_panels_stack_when_the_window_gets_narrow(tab: Any) -> None:
     def lefts() -> set[int]:
         boxes = [
@@ -80,6 +81,7 @@ def test_the_slider_moves_all_maps(tab: Any) -> None:
     assert output.inner_text() not in ("step 0", label)
 
 
+@pytest.mark.slow
 def test_play_runs_to_the_last_frame(tab: Any) -> None:
     output, button = (
         tab.locator("#fig-attention output"),
@@ -105,6 +107,7 @@ def test_links_lead_from_a_claim_to_its_figure_and_back(tab: Any) -> None:
     wait_for(tab, "document.getElementById('claim-A-thm-rate').open")
 
 
+@pytest.mark.slow
 def test_a_link_to_a_hidden_claim_shows_it(tab: Any) -> None:
     tab.locator(".chip", has_text="not run").click()
     assert not tab.locator("#claim-A-thm-rate").is_visible()
@@ -158,6 +161,7 @@ def test_the_legend_hides_and_shows_a_line_in_every_panel(tab: Any) -> None:
     assert tab.evaluate(count) == before + 6
 
 
+@pytest.mark.slow
 def test_what_the_legend_hides_stays_hidden_in_the_other_theme(tab: Any) -> None:
     count = "document.querySelectorAll('#fig-directions .scatterlayer .trace').length"
     tab.locator("#fig-directions .legend button", has_text="solution at q = 2").click()
@@ -166,6 +170,7 @@ def test_what_the_legend_hides_stays_hidden_in_the_other_theme(tab: Any) -> None
     assert tab.evaluate(count) == hidden
 
 
+@pytest.mark.slow
 def test_the_mode_bar_has_four_buttons_and_none_that_sends_anything(tab: Any) -> None:
     titles = tab.evaluate(
         "[...document.querySelectorAll('.plot')].map((plot) =>"
@@ -177,6 +182,7 @@ def test_the_mode_bar_has_four_buttons_and_none_that_sends_anything(tab: Any) ->
     assert tab.locator(".plotlyjsicon").count() == 0
 
 
+@pytest.mark.slow
 def test_the_theme_that_was_chosen_is_there_again(tab: Any) -> None:
     tab.locator("#theme").click()
     tab.reload()
@@ -188,6 +194,7 @@ def test_the_theme_that_was_chosen_is_there_again(tab: Any) -> None:
     assert tab.evaluate("document.documentElement.dataset.theme") == "light"
 
 
+@pytest.mark.slow
 def test_without_storage_the_theme_button_still_works(browser: Any, page: Path) -> None:
     context = browser.new_context(color_scheme="light")
     context.add_init_script(
@@ -204,6 +211,7 @@ def test_without_storage_the_theme_button_still_works(browser: Any, page: Path) 
     context.close()
 
 
+@pytest.mark.slow
 def test_a_wide_table_scrolls_in_its_box_and_says_so(browser: Any, page: Path) -> None:
     hint = (
         "getComputedStyle(document.querySelector('#claim-A-thm-rate .scroll'), '::before').content"
@@ -222,6 +230,7 @@ def test_a_wide_table_scrolls_in_its_box_and_says_so(browser: Any, page: Path) -
         tab.context.close()
 
 
+@pytest.mark.slow
 def test_a_point_at_zero_is_in_the_download_but_not_on_a_log_axis(tab: Any) -> None:
     with tab.expect_download() as waiting:
         tab.locator("#fig-directions [data-format=csv]").click()
@@ -237,6 +246,7 @@ def test_a_point_at_zero_is_in_the_download_but_not_on_a_log_axis(tab: Any) -> N
     assert None in drawn
 
 
+@pytest.mark.slow
 def test_hovering_shows_the_number(tab: Any) -> None:
     plot = tab.locator("#fig-basins .plot").first
     plot.scroll_into_view_if_needed()
@@ -247,6 +257,7 @@ def test_hovering_shows_the_number(tab: Any) -> None:
     assert "share of runs 0.5" in tab.locator("#fig-basins .hoverlayer").first.text_content()
 
 
+@pytest.mark.slow
 def test_the_copy_button_copies_the_command(tab: Any) -> None:
     tab.locator("#claim-B-fig-steps summary").click()
     button = tab.locator("#claim-B-fig-steps .copy")
@@ -259,7 +270,7 @@ def test_the_copy_button_copies_the_command(tab: Any) -> None:
     assert pasted == "mirrormargin reproduce B.fig.steps --profile quick --seed 0"
 
 
-@pytest.mark.parametrize("form", ["csv", "json"])
+@pytest.mark.parametrize("form", ["csv", pytest.param("json", marks=pytest.mark.slow)])
 def test_the_numbers_of_a_figure_can_be_downloaded(tab: Any, form: str) -> None:
     with tab.expect_download() as waiting:
         tab.locator(f"#fig-basins [data-format={form}]").click()
@@ -281,6 +292,7 @@ def test_a_statement_with_markup_is_text(tab: Any) -> None:
     assert tab.locator("#claim-A-fig-directions .body b").count() == 0
 
 
+@pytest.mark.slow
 def test_verdicts_are_told_by_symbol_and_word(tab: Any) -> None:
     texts = [re.sub(r"\s+", " ", text) for text in tab.locator(".badge").all_inner_texts()]
     assert set(texts) == {
@@ -296,6 +308,7 @@ def test_everything_can_be_reached_by_keyboard(tab: Any) -> None:
     assert {"skip", "quiet", "chip", "row"} <= reached
 
 
+@pytest.mark.slow
 def test_reduced_motion_switches_transitions_off(browser: Any, page: Path) -> None:
     tab = open_tab(browser, page, reduced_motion="reduce")
     style = "getComputedStyle(document.documentElement).scrollBehavior"
@@ -303,6 +316,7 @@ def test_reduced_motion_switches_transitions_off(browser: Any, page: Path) -> No
     tab.context.close()
 
 
+@pytest.mark.slow
 def test_without_scripts_the_verdicts_can_still_be_read(browser: Any, page: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
     tab = context.new_page()

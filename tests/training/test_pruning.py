@@ -142,12 +142,14 @@ def test_the_optimizer_takes_pruned_weights_for_what_they_are():
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, math.nan, math.inf])
 def test_a_share_outside_0_to_1_is_refused(share):
-    with pytest.raises(TrainingError, match="share must be a number from 0 to 1"):
+    with pytest.raises(
+        TrainingError, match=r"share is .*: give a number of at least 0 and at most 1"
+    ):
         prune(make_model([[1.0]]), share)
 
 
 def test_an_unknown_ranking_is_refused():
-    with pytest.raises(TrainingError, match="ranking must be 'global' or 'matrix', got 'layer'"):
+    with pytest.raises(TrainingError, match="ranking is 'layer': give one of global, matrix"):
         prune(make_model([[1.0]]), 0.5, ranking="layer")
 
 
@@ -201,7 +203,7 @@ def test_weights_come_back_bit_for_bit(error):
 
 def test_a_wrong_share_is_refused_before_anything_is_evaluated():
     calls = []
-    with pytest.raises(TrainingError, match=r"got 1\.5"):
+    with pytest.raises(TrainingError, match=r"share is 1\.5"):
         pruning_curve(make_model([[1.0]]), lambda m: calls.append(m) or 0.0, [0.5, 1.5])
     with pytest.raises(TrainingError, match="ranking"):
         pruning_curve(make_model([[1.0]]), lambda m: calls.append(m) or 0.0, [0.5], ranking="x")
@@ -325,7 +327,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_an_unknown_format_is_refused(tmp_path):
-    with pytest.raises(TrainingError, match="'safetensors' or 'sparse', got 'npz'"):
+    with pytest.raises(TrainingError, match="format is 'npz': give one of safetensors, sparse"):
         save_pruned({"w": torch.ones(2, 2)}, tmp_path / "model", "npz")
     assert list(tmp_path.iterdir()) == []
 
@@ -389,7 +391,9 @@ def test_the_share_of_zeros_decides_what_becomes_torch_sparse():
     state = {"w": torch.tensor([[0.0, 0.0, 1.0, 2.0]])}
     assert to_torch_sparse(state, 0.5)["w"].layout is torch.sparse_csr
     assert to_torch_sparse(state, 0.51)["w"].layout is torch.strided
-    with pytest.raises(TrainingError, match="min_zeros must be a number from 0 to 1"):
+    with pytest.raises(
+        TrainingError, match="min_zeros is 2: give a number of at least 0 and at most 1"
+    ):
         to_torch_sparse(state, 2)
 
 

@@ -150,10 +150,10 @@ def test_nonfinite_weights_are_refused_by_name(value):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"threshold": -1}, "threshold must be"),
-        ({"threshold": math.nan}, "threshold must be"),
-        ({"bin_width": 0}, "bin_width must be"),
-        ({"num_bins": 0}, "num_bins must be"),
+        ({"threshold": -1}, "threshold is -1: give a number of at least 0"),
+        ({"threshold": math.nan}, "threshold is nan: give a number of at least 0"),
+        ({"bin_width": 0}, "bin_width is 0: give a number above 0"),
+        ({"num_bins": 0}, "num_bins is 0: give a positive integer"),
     ],
 )
 def test_senseless_options_are_refused(options, message):

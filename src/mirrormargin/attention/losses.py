@@ -4,8 +4,9 @@ r"""Losses of the margin, each strictly decreasing, with what training needs to 
     exponential   e^-m
     correlation   -m
 
-Slopes are given by their logarithm, and curvatures as a share of the slope: both stay in the range
-of floating point where the loss itself does not.
+Values, slopes and differences are given by their logarithms, and curvatures as a share of the
+slope: they stay in the range of floating point where the loss itself does not, for margins of any
+size: ``test_log_losses_agree_with_mpmath``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ __all__ = ["LOSSES", "MarginLoss"]
 
 Array = NDArray[np.float64]
 
+TINY = -36.0  # the logarithm of what is nothing beside 1
+
 
 @dataclass(frozen=True)
 class MarginLoss:
@@ -34,6 +37,7 @@ class MarginLoss:
         curvature: ``-loss''(m) / loss'(m)``.
         rise: ``loss(m - drop) - loss(m)`` for ``drop >= 0``, accurate for a tiny drop.
         log_rise: ``log(rise(m, e^log_drop))``, also where the drop or the rise underflows.
+        vanishes: Whether the loss goes to 0 as the margin grows.
     """
 
     value: Callable[[Array], Array]
@@ -42,15 +46,16 @@ class MarginLoss:
     curvature: Callable[[Array], Array]
     rise: Callable[[Array, Array], Array]
     log_rise: Callable[[Array, Array], Array]
+    vanishes: bool = True
 
 
 def _logistic_value(m: Array) -> Array:
     return np.logaddexp(0.0, -m)
 
 
-def _logistic_log_value(m: Array) -> Array:
-    # Beyond 40, log(1 + e^-m) is e^-m to all digits.
-    return np.where(m > 40.0, -m, np.log(_logistic_value(np.minimum(m, 40.0))))
+def _log_softplus(x: Array) -> Array:
+    """log(log(1 + e^x)), which is x to all digits where e^x is nothing beside 1."""
+    return np.where(x < TINY, x, np.log(np.logaddexp(0.0, np.maximum(x, TINY))))
 
 
 def _correlation_log_value(m: Array) -> Array:
@@ -66,7 +71,7 @@ def _logistic_rise(m: Array, drop: Array) -> Array:
 
 def _logistic_log_rise(m: Array, log_drop: Array) -> Array:
     # The rise is log(1 + e^x) with e^x = (e^drop - 1) / (1 + e^m).
-    return _logistic_log_value(np.logaddexp(0.0, m) - _log_expm1(log_drop))
+    return _log_softplus(_log_expm1(log_drop) - np.logaddexp(0.0, m))
 
 
 def _exponential_rise(m: Array, drop: Array) -> Array:
@@ -76,19 +81,16 @@ def _exponential_rise(m: Array, drop: Array) -> Array:
 
 
 def _log_expm1(log_x: Array) -> Array:
-    """log(e^x - 1) for the x of this logarithm."""
-    x = np.exp(log_x)
-    near = np.log(np.expm1(np.clip(x, 1e-16, 1.0)))
-    far = x + np.log1p(-np.exp(-np.maximum(x, 1.0)))
-    # Below e^-36 it is log x to all digits.
-    return np.where(x <= 1.0, np.where(log_x < -36.0, log_x, near), far)
+    """log(e^x - 1) for the x of this logarithm: log x for a small x, x for a large one."""
+    x = np.exp(np.minimum(log_x, 700.0))
+    return np.where(log_x < TINY, log_x, x + np.log(-np.expm1(-np.maximum(x, np.exp(TINY)))))
 
 
 LOSSES: Mapping[str, MarginLoss] = MappingProxyType(
     {
         "logistic": MarginLoss(
             value=_logistic_value,
-            log_value=_logistic_log_value,
+            log_value=lambda m: _log_softplus(-m),
             log_slope=lambda m: -np.logaddexp(0.0, m),
             curvature=expit,
             rise=_logistic_rise,
@@ -109,6 +111,7 @@ LOSSES: Mapping[str, MarginLoss] = MappingProxyType(
             curvature=np.zeros_like,
             rise=lambda m, drop: drop,
             log_rise=lambda m, log_drop: log_drop,
+            vanishes=False,
         ),
     }
 )

@@ -43,7 +43,7 @@ USER_ERROR = 2
 MORE = (
     "A method's settings are trained once each, with seed 0, and compared on validation data; the"
     " best one is trained with every seed and evaluated on test data. A record that is there is not"
-    " made again: the same command continues one that was stopped, even killed."
+    " made again: the same command resumes one that was stopped, even killed."
 )
 
 app = App(
@@ -132,7 +132,7 @@ def _make_records(
         for child in children:
             child.join()
     except KeyboardInterrupt:
-        warn(f"{runs} keeps what is done; the same command continues")
+        warn(f"{runs} keeps what is done; the same command resumes")
         raise
     finally:
         for child in children:

@@ -34,7 +34,7 @@ profiles:
 """ + (
     "Claims on real data are judged on stored records in the quick profile. The others train what"
     " has no record in --records, minutes to hours each; see also mirrormargin campaign.\n\n"
-    "The folder keeps the evidence of each experiment: the same command continues one that was"
+    "The folder keeps the evidence of each experiment: the same command resumes one that was"
     " stopped, even killed, and the same seed gives the same claims.json apart from time and"
     " machine."
 )
@@ -223,7 +223,7 @@ def _run_claims(
         except KeyboardInterrupt:
             progress.close()
             again = "the same command" + " without --fresh" * fresh
-            warn(f"{out} keeps what is done; {again} continues")
+            warn(f"{out} keeps what is done; {again} resumes")
             raise
     asked = {claim.id for claim in chosen}
     return document | {"claims": [row for row in document["claims"] if row["id"] in asked]}

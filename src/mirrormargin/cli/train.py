@@ -53,7 +53,7 @@ OPTIMIZER, LENGTH, DATA, COMPUTING = (
 )
 FOLDER_TEXT = (
     "A configuration says all that is not given. The folder of a training,"
-    " runs/CONFIGURATION-DIGEST without --out, keeps checkpoints: the same command continues a"
+    " runs/CONFIGURATION-DIGEST without --out, keeps checkpoints: the same command resumes a"
     " training that was stopped or killed, to the same bits, and prints the results of one that"
     " has ended."
 )

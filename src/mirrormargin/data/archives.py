@@ -19,7 +19,7 @@ from typing import Any
 
 from mirrormargin.errors import DataError
 
-__all__ = ["read_cifar10", "read_civil", "read_imdb", "read_mnli", "read_sst2"]
+__all__ = ["read_cifar10", "read_civil", "read_imdb", "read_mnli", "read_sst2", "write_row"]
 
 Contents = dict[str, Callable[[], Iterable[bytes]]]  # by name, what makes the contents of a file
 
@@ -54,7 +54,7 @@ def _write_reviews(archive: Path, part: str, reviews: Any, films: Any) -> Iterat
             if number >= len(titles):
                 raise DataError(f"{archive}: there is no film for review {number} of {part}/{side}")
             row = {"id": number, "label": label, "rating": rating, "movie": titles[number]}
-            yield _write_row({**row, "text": text})
+            yield write_row({**row, "text": text})
 
 
 def read_cifar10(archive: Path) -> Contents:
@@ -76,7 +76,7 @@ def read_sst2(archive: Path) -> Contents:
             next(file, None)  # the names of the columns
             for line in file:
                 text, _, label = line.rstrip("\r\n").rpartition("\t")
-                yield _write_row({"text": text.rstrip(), "label": int(label)})
+                yield write_row({"text": text.rstrip(), "label": int(label)})
 
     return {f"sst2/sst2_{part}.jsonl": lambda part=part: write(part) for part in ("train", "dev")}
 
@@ -92,7 +92,7 @@ def read_mnli(archive: Path) -> Contents:
                 if row["gold_label"] == "-":
                     continue
                 pair = {"premise": row["sentence1"], "hypothesis": row["sentence2"]}
-                yield _write_row({"id": number, **pair, "label": row["gold_label"]})
+                yield write_row({"id": number, **pair, "label": row["gold_label"]})
                 number += 1
 
     return {
@@ -107,7 +107,7 @@ def read_civil(archive: Path) -> Contents:
     def write(member: str, column: str) -> Iterator[bytes]:
         with _open_member(archive, member, newline="") as file:
             for row in csv.DictReader(file):
-                yield _write_row(
+                yield write_row(
                     {"text": row["comment_text"], "toxic": int(float(row[column]) >= 0.5)}
                 )
 
@@ -120,12 +120,13 @@ def read_civil(archive: Path) -> Contents:
     }
 
 
-def _write_row(row: dict[str, Any]) -> bytes:
+def write_row(row: dict[str, Any]) -> bytes:
+    """A line of JSON."""
     return (json.dumps(row, ensure_ascii=False) + "\n").encode()
 
 
 def _walk_tar(archive: Path, is_wanted: Callable[[str], Any]) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of wanted files, in one pass: to go back in a tar.gz is slow."""
+    """Names and contents of wanted files, in one pass: going back in a tar.gz is slow."""
     try:
         with tarfile.open(archive, "r|gz") as tar:
             for member in tar:

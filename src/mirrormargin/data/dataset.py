@@ -1,17 +1,40 @@
-"""A data set as tensors: three splits of inputs and labels, and the batches of an epoch."""
+"""A data set as tensors: three splits of inputs and labels, and the batches of an epoch.
+
+Splits are the same on every machine: an example goes where a hash of what must stay together (its
+text, its film, its premise) tells,
+
+    share(key) = sha256(key) / 2^256, in [0, 1).
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from mirrormargin.arguments import check_count
 from mirrormargin.errors import DataError
 
-__all__ = ["DataSet", "InputForm", "Split", "augment_images", "order_epoch"]
+__all__ = [
+    "DataSet",
+    "InputForm",
+    "Split",
+    "augment_images",
+    "check_num_train",
+    "compute_share",
+    "describe_subset",
+    "normalize",
+    "order_epoch",
+    "shuffle",
+    "split_classes",
+]
 
 SHIFT = 4  # pixels, as in paper A
 
@@ -130,3 +153,79 @@ def augment_images(images: Tensor) -> Tensor:
     return padded[index[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(
         0, 3, 1, 2
     )
+
+
+def compute_share(key: str) -> float:
+    """A number in [0, 1) that looks drawn, and depends on the key alone."""
+    digest = hashlib.sha256(key.encode(errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48
+
+
+def normalize(text: str) -> str:
+    """What two texts share that differ in capital letters and blanks only."""
+    return "".join(text.lower().split())
+
+
+def shuffle(rows: Iterable[int]) -> NDArray[np.int64]:
+    """The rows in an order drawn with seed 0."""
+    return np.random.default_rng(0).permutation(np.fromiter(rows, np.int64))
+
+
+def split_classes(
+    labels: list[str], keys: list[str], source: Path
+) -> tuple[tuple[str, ...], dict[str, NDArray[np.int64]]]:
+    """A tenth of each class for test, a tenth for validation, one of each at least.
+
+    Args:
+        labels: Of each row, the name of its class.
+        keys: Of each row, by whose hash it is placed.
+        source: For messages.
+
+    Returns:
+        The names of the classes in order, and the shuffled rows of each split.
+
+    Raises:
+        DataError: If there are fewer than two classes, or fewer than three rows of one.
+    """
+    classes = tuple(sorted(set(labels), key=_sort_key))
+    if len(classes) < 2:
+        raise DataError(
+            f"{source} has {len(classes)} class{'' if len(classes) == 1 else 'es'}"
+            f" ({', '.join(classes) or 'no rows'}): give two at least"
+        )
+    rows: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
+    for name in classes:
+        members = [row for row, label in enumerate(labels) if label == name]
+        if len(members) < 3:
+            raise DataError(
+                f"{source} has {len(members)} of the class {name!r}: give three at least, one for"
+                " each of training, validation and test"
+            )
+        members.sort(key=lambda row: compute_share(keys[row]))
+        num_held = max(1, round(len(members) / 10))
+        rows["test"] += members[:num_held]
+        rows["validation"] += members[num_held : 2 * num_held]
+        rows["train"] += members[2 * num_held :]
+    return classes, {name: shuffle(members) for name, members in rows.items()}
+
+
+def _sort_key(name: str) -> tuple[int, str]:
+    """Numbers by their value, before words."""
+    return (int(name), name) if name.isdecimal() else (2**63, name)
+
+
+def check_num_train(num_train: int | None, available: int, name: str) -> None:
+    """Refuse to draw more than there is.
+
+    A part of the training split is the first examples of its shuffled order, so that parts nest.
+    """
+    if num_train is not None:
+        hint = f"the size of the training split of {name}"
+        check_count("num_train", num_train, most=available, hint=hint, error=DataError)
+
+
+def describe_subset(num_train: int | None) -> str:
+    """What the note of the data set says about it."""
+    if num_train is None:
+        return ""
+    return f" Training is a random subset of {num_train:,}, drawn with seed 0."

@@ -1,4 +1,4 @@
-"""Downloads that go on where they stopped, and end with the right file or none.
+"""Downloads that resume where they stopped, and end with the right file or none.
 
 What has come is kept as ``<name>.part``; the file has its name only when size and digest are right.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mirrormargin.data.verified import BLOCK
+from mirrormargin.data.files import BLOCK
 from mirrormargin.errors import DataError
 from mirrormargin.runs import hold_lock
 
@@ -94,7 +94,7 @@ def download(remote: RemoteFile, folder: Path, progress: Progress | None = None)
 
 
 def _fetch(remote: RemoteFile, part: Path, progress: Progress | None) -> None:
-    """Try, and go on after what came, until all is there."""
+    """Try, and resume after what has come, until all is there."""
     tries, pause = 0, PAUSE
     while True:
         before = part.stat().st_size if part.exists() else 0

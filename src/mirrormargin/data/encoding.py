@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from mirrormargin.data.dataset import InputForm, Split
-from mirrormargin.data.framing import frame
-from mirrormargin.data.own_images import colour, list_images, read_image
-from mirrormargin.data.own_texts import SUFFIXES, number_labelled_texts
+from mirrormargin.data.image_files import colour, list_images, read_image
+from mirrormargin.data.text_files import SUFFIXES, number_labelled_texts
 from mirrormargin.data.text_sets import TEXT_SETS
-from mirrormargin.data.vocabulary import renumber
-from mirrormargin.data.wordpiece import tokenize
+from mirrormargin.data.tokens import frame, renumber, tokenize
 from mirrormargin.errors import DataError
 
 __all__ = ["encode_images", "encode_labelled", "encode_texts", "make_encoder"]
@@ -59,7 +57,7 @@ def encode_texts(texts: Sequence[str], form: InputForm) -> Tensor:
     clean = TEXT_SETS[form.name].clean if form.name in TEXT_SETS else str
     columns = [_part(clean(text), form.num_texts) for text in texts]
     first, *others = parts = [
-        tokenize([column[place] for column in columns], whole) for place in range(form.num_texts)
+        tokenize([column[index] for column in columns], whole) for index in range(form.num_texts)
     ]
     for text, *lengths in zip(texts, *(part.lengths for part in parts), strict=True):
         if 0 in lengths:

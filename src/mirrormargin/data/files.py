@@ -1,68 +1,175 @@
-"""The files of a data set on this machine: found, verified, fetched if that is asked for."""
+"""Files on this machine: where data is looked for, what has been verified, what is kept.
+
+data folder    the argument, else the variable MIRRORMARGIN_DATA; only ever read
+cache folder   $XDG_CACHE_HOME/mirrormargin or ~/.cache/mirrormargin
+    data/      downloaded files, searched after the data folder
+    prepared/  arrays made of the files: <digest of the key>.npz
+    verified/  stamps of files that were found whole: path, size, time of change, digest
+
+A file with a stamp is not read again as long as its path, size and time stay the same.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import zipfile
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from mirrormargin.data.official import RECIPES, fetch
-from mirrormargin.data.places import VARIABLE, list_folders
-from mirrormargin.data.sources import LAYOUTS, VOCABULARY, Layout
-from mirrormargin.data.verified import VerifiedFile, find_files
-from mirrormargin.data.wordpiece import read_vocabulary
-from mirrormargin.errors import DataError
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["find_data", "find_vocabulary"]
+from mirrormargin.errors import DataError, RunError
+from mirrormargin.runs import write_atomically
 
-Progress = Callable[[int, int], object]
+__all__ = [
+    "BLOCK",
+    "VARIABLE",
+    "Arrays",
+    "Source",
+    "VerifiedFile",
+    "compute_sha256",
+    "find_cache",
+    "find_files",
+    "list_folders",
+    "prepare",
+    "verify",
+]
+
+VARIABLE = "MIRRORMARGIN_DATA"
+BLOCK = 1 << 20
+FORMAT = 4  # of prepared arrays; to be raised with every change of what they are made by
+
+Arrays = dict[str, NDArray[Any]]
 
 
-def find_data(
-    name: str,
-    data_dir: str | Path | None = None,
-    download: bool = False,
-    progress: Progress | None = None,
-) -> list[VerifiedFile]:
-    """The files of a named data set, in the order of their layout.
+def list_folders(data_dir: str | Path | None = None) -> list[Path]:
+    """The folders to search, in order."""
+    given = data_dir if data_dir is not None else os.environ.get(VARIABLE) or None
+    folders = [] if given is None else [Path(given).expanduser().absolute()]
+    downloads = find_cache() / "data"
+    return folders if downloads in folders else [*folders, downloads]
+
+
+def find_cache() -> Path:
+    """The cache folder, which need not exist."""
+    # The standard says that a relative path there is to be ignored.
+    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (chosen if chosen.is_absolute() else Path.home() / ".cache") / "mirrormargin"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of a data set as it should be.
+
+    Attributes:
+        name: Its path below a data folder.
+        size: In bytes, None if it is not known.
+        sha256: None if it is not known.
+    """
+
+    name: str
+    size: int | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class VerifiedFile:
+    """A file on this machine that was found whole."""
+
+    name: str
+    path: Path
+    sha256: str
+
+
+def find_files(layout: tuple[Source, ...], folders: list[Path]) -> list[VerifiedFile] | None:
+    """The files of a layout, each from the first folder that has it; None unless all are there.
 
     Raises:
-        DataError: If they are absent or damaged.
+        DataError: If a file is there but is not the one that it should be.
     """
-    return _find(name, LAYOUTS[name], data_dir, download, progress)
+    paths = [_find_path(source, folders) for source in layout]
+    found = [path for path in paths if path is not None]
+    if len(found) < len(layout):
+        return None
+    return [verify(source, path) for source, path in zip(layout, found, strict=True)]
 
 
-def find_vocabulary(
-    data_dir: str | Path | None = None, download: bool = False, progress: Progress | None = None
-) -> tuple[VerifiedFile, tuple[str, ...]]:
-    """The file of the whole vocabulary, and its word pieces by number."""
-    file = _find("vocabulary", ((VOCABULARY,),), data_dir, download, progress)[0]
-    return file, read_vocabulary(file.path)
+def _find_path(source: Source, folders: list[Path]) -> Path | None:
+    paths = [folder / source.name for folder in folders]
+    return next((path for path in paths if path.is_file()), None)
 
 
-def _find(
-    name: str,
-    layouts: tuple[Layout, ...],
-    data_dir: str | Path | None,
-    download: bool,
-    progress: Progress | None,
-) -> list[VerifiedFile]:
-    folders = list_folders(data_dir)
-    for is_last in (False, True):
-        for layout in layouts:
-            files = find_files(layout, folders)
-            if files is not None:
-                return files
-        if is_last or not download:
-            break
-        fetch(name, progress)
-    looked = " nor in ".join(str(folder) for folder in folders)
-    absent = next(
-        source.name
-        for source in layouts[0]
-        if not any((folder / source.name).is_file() for folder in folders)
-    )
-    remedy = f"say where it is with data_dir (--data-dir) or the variable {VARIABLE}"
-    if name in RECIPES:
-        remedy += ", or fetch it with download=True (on the command line: --download)"
-    what = "text needs the vocabulary" if name == "vocabulary" else f"{name} needs"
-    raise DataError(f"{what} {absent}, which is not in {looked}: {remedy}")
+def verify(source: Source, path: Path) -> VerifiedFile:
+    """Check a file by its size and digest.
+
+    Raises:
+        DataError: If it differs or cannot be read.
+    """
+    remedy = "replace it, or remove it and load with download=True (command line: --download)"
+    try:
+        size = path.stat().st_size
+        if source.size is not None and size != source.size:
+            raise DataError(
+                f"{path} is damaged: it has {size:,} bytes, not {source.size:,}; {remedy}"
+            )
+        digest = compute_sha256(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    if source.sha256 is not None and digest != source.sha256:
+        raise DataError(f"{path} is damaged: its sha256 is {digest}, not {source.sha256}; {remedy}")
+    return VerifiedFile(source.name, path, digest)
+
+
+def compute_sha256(path: Path) -> str:
+    """The digest of a file, from its stamp if that is still true."""
+    path = path.resolve()
+    status = path.stat()
+    facts = {"path": str(path), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
+    key = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()
+    stamp = find_cache() / "verified" / f"{key[:32]}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads(stamp.read_bytes())
+        if {name: known[name] for name in facts} == facts:
+            return str(known["sha256"])
+    sha256 = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK):
+            sha256.update(block)
+    digest = sha256.hexdigest()
+    text = json.dumps({**facts, "sha256": digest})
+    # Without a cache that can be written to, the file is read again each time.
+    with suppress(OSError, RunError):
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(stamp, lambda file: file.write(text.encode()))
+    return digest
+
+
+def prepare(key: dict[str, Any], make: Callable[[], tuple[Arrays, str]]) -> tuple[Arrays, str]:
+    """What ``make`` gives, from the cache if it was made before.
+
+    Args:
+        key: Whatever the arrays depend on, as JSON can hold it.
+        make: Gives the arrays and a note in words.
+    """
+    text = json.dumps({"format": FORMAT, **key}, sort_keys=True)
+    path = find_cache() / "prepared" / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
+    # A file that cannot be read, or is damaged, is made again.
+    with (
+        suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile),
+        open(path, "rb") as stream,
+        np.load(stream, allow_pickle=False) as file,
+    ):
+        arrays = {name: file[name] for name in file.files}
+        return arrays, arrays.pop("note").tobytes().decode()
+    arrays, note = make()
+    whole = {**arrays, "note": np.frombuffer(note.encode(), np.uint8)}
+    with suppress(OSError, RunError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, lambda file: np.savez(file, **whole))  # pyright: ignore[reportArgumentType]
+    return arrays, note

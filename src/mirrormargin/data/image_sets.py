@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from mirrormargin.data.prepared import Arrays
-from mirrormargin.data.splitting import shuffle
+from mirrormargin.data.dataset import DataSet, Split, check_num_train, describe_subset, shuffle
+from mirrormargin.data.files import Arrays
+from mirrormargin.data.image_files import Images, read_idx, read_sprite
 from mirrormargin.errors import DataError
 
-__all__ = ["IMAGE_SETS", "ImageSet", "Images", "import_pillow", "read_digits"]
+__all__ = ["DIGITS", "IMAGE_SETS", "ImageSet", "make_image_set", "read_digits"]
 
-Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
 
 NUM_HELD = 5_000
+BLOCK = 500  # images at a time: memory that is used again is faster than new memory
 DIGITS = tuple("0123456789")
 CIFAR_CLASSES = (
     "airplane",
@@ -52,7 +51,7 @@ class ImageSet:
 
 def read_mnist(paths: list[Path]) -> tuple[Arrays, str]:
     """Handwritten digits, 1 x 28 x 28."""
-    images, labels, test_images, test_labels = (_read_idx(path) for path in paths)
+    images, labels, test_images, test_labels = (read_idx(path) for path in paths)
     arrays = _hold_out(
         images[:, None], labels.astype(np.int64), test_images[:, None], test_labels.astype(np.int64)
     )
@@ -62,7 +61,7 @@ def read_mnist(paths: list[Path]) -> tuple[Arrays, str]:
 def read_cifar10(paths: list[Path]) -> tuple[Arrays, str]:
     """Photographs of ten kinds of things, 3 x 32 x 32."""
     if paths[0].suffix == ".webp":
-        batches = [_read_sprite(path) for path in paths[:6]]
+        batches = [read_sprite(path) for path in paths[:6]]
         with np.load(paths[6], allow_pickle=False) as file:
             labels = np.concatenate([file["y_train"], file["y_test"]]).astype(np.int64)
     else:
@@ -96,13 +95,13 @@ def _draw(images: Images, labels: Labels, held: tuple[int, int]) -> Arrays:
     """Draw a test and a validation split of the given sizes."""
     order = shuffle(range(len(labels)))
     num_test, num_validation = held
-    places = {
+    splits = {
         "test": order[:num_test],
         "validation": order[num_test : num_test + num_validation],
         "train": order[num_test + num_validation :],
     }
     arrays: Arrays = {}
-    for name, rows in places.items():
+    for name, rows in splits.items():
         arrays[f"{name}/inputs"], arrays[f"{name}/labels"] = images[rows], labels[rows]
     return arrays
 
@@ -121,36 +120,60 @@ def _describe(what: str, num_test: int) -> str:
     )
 
 
-def _read_idx(path: Path) -> NDArray[np.uint8]:
-    """MNIST's own format: 0, 0, 8 (bytes), number of axes; their lengths, big-endian; values."""
-    try:
-        with gzip.open(path) as file:
-            contents = file.read()
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-    num_axes = contents[3]
-    shape = np.frombuffer(contents, ">u4", num_axes, offset=4)
-    return np.frombuffer(contents, np.uint8, offset=4 + 4 * num_axes).reshape(shape)
-
-
-def _read_sprite(path: Path) -> Images:
-    """A batch as one picture of 100 x 100 tiles of 32 x 32 pixels."""
-    with import_pillow().open(path) as picture:
-        pixels = np.asarray(picture.convert("RGB"))
-    tiles = pixels.reshape(100, 32, 100, 32, 3).transpose(0, 2, 4, 1, 3)
-    return tiles.reshape(10_000, 3, 32, 32)
-
-
-def import_pillow() -> Any:
-    """What opens images."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise DataError("images are read by the package Pillow: pip install pillow") from error
-    return Image
-
-
 IMAGE_SETS: dict[str, ImageSet] = {
     "mnist": ImageSet(DIGITS, read_mnist),
     "cifar10": ImageSet(CIFAR_CLASSES, read_cifar10),
 }
+
+
+def make_image_set(
+    name: str,
+    classes: tuple[str, ...],
+    arrays: Arrays,
+    num_train: int | None,
+    sha256: dict[str, str],
+    note: str,
+) -> DataSet:
+    """Make a data set of ``<split>/inputs`` and ``<split>/labels``."""
+    check_num_train(num_train, len(arrays["train/labels"]), name)
+    splits = []
+    for split in ("train", "validation", "test"):
+        chosen = slice(num_train if split == "train" else None)
+        inputs, labels = arrays[f"{split}/inputs"][chosen], arrays[f"{split}/labels"][chosen]
+        splits.append(
+            Split(
+                torch.from_numpy(np.ascontiguousarray(inputs)),
+                torch.from_numpy(labels.astype(np.int64)),
+            )
+        )
+    mean, std = _measure(splits[0].inputs.numpy())
+    note += describe_subset(num_train)
+    train, validation, test = splits
+    return DataSet(
+        name=name,
+        kind="image",
+        classes=classes,
+        shape=tuple(train.inputs.shape[1:]),
+        mean=mean,
+        std=std,
+        train=train,
+        validation=validation,
+        test=test,
+        sha256=sha256,
+        note=note,
+    )
+
+
+def _measure(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel, exactly, by counting the 256 values."""
+    values = np.arange(256) / 255
+    means, deviations = [], []
+    for channel in range(images.shape[1]):
+        counts = np.zeros(256)
+        for start in range(0, len(images), BLOCK):
+            block = images[start : start + BLOCK, channel]
+            counts += np.bincount(block.ravel(), minlength=256)
+        mean = float(counts @ values / counts.sum())
+        means.append(mean)
+        deviations.append(float(np.sqrt(counts @ (values - mean) ** 2 / counts.sum())))
+    return tuple(means), tuple(deviations)

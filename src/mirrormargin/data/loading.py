@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from mirrormargin.data.dataset import DataSet
-from mirrormargin.data.files import find_data, find_vocabulary
-from mirrormargin.data.framing import check_framing
-from mirrormargin.data.image_loading import make_image_set
-from mirrormargin.data.image_sets import DIGITS, IMAGE_SETS, read_digits
-from mirrormargin.data.own_images import list_images, read_own_images
-from mirrormargin.data.own_texts import SUFFIXES, read_own_texts
-from mirrormargin.data.prepared import prepare
-from mirrormargin.data.text_loading import TextOptions, load_text
+import numpy as np
+import torch
+
+from mirrormargin.data.dataset import DataSet, Split, check_num_train, describe_subset
+from mirrormargin.data.files import Arrays, Source, VerifiedFile, compute_sha256, prepare, verify
+from mirrormargin.data.image_files import list_images, read_own_images
+from mirrormargin.data.image_sets import DIGITS, IMAGE_SETS, make_image_set, read_digits
+from mirrormargin.data.published import find_data, find_vocabulary
+from mirrormargin.data.text_files import SUFFIXES, Texts, read_own_texts
 from mirrormargin.data.text_sets import TEXT_SETS
-from mirrormargin.data.verified import Source, compute_sha256, verify
-from mirrormargin.data.vocabulary import check_vocab_size
+from mirrormargin.data.tokens import (
+    Pieces,
+    check_framing,
+    check_vocab_size,
+    choose_pieces,
+    choose_width,
+    frame,
+    renumber,
+    tokenize,
+)
 from mirrormargin.errors import DataError
 
 __all__ = ["DATA_SETS", "load_data"]
 
 DATA_SETS = (*TEXT_SETS, *IMAGE_SETS, "digits")
+SPLITS = ("train", "validation", "test")
+
+Progress = Callable[[int, int], object]
 
 
 def load_data(
@@ -36,7 +49,7 @@ def load_data(
     text_column: str = "text",
     label_column: str = "label",
     download: bool = False,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
 ) -> DataSet:
     """Load a data set, split and shuffled the same way each time.
 
@@ -60,12 +73,12 @@ def load_data(
     """
     check_framing(length, keep)
     check_vocab_size(vocab_size)
-    options = TextOptions(length, keep, vocab_size, num_train)
+    options = _TextOptions(length, keep, vocab_size, num_train)
     path = Path(name).expanduser()
     if str(name) in TEXT_SETS:
         text_set = TEXT_SETS[str(name)]
         files = find_data(str(name), data_dir, download, progress)
-        return load_text(
+        return _load_text(
             str(name),
             text_set.classes,
             files,
@@ -76,7 +89,7 @@ def load_data(
         )
     if path.suffix.lower() in SUFFIXES and path.is_file():
         parts, note, classes = read_own_texts(path, text_column, label_column)
-        return load_text(
+        return _load_text(
             str(name),
             classes,
             [verify(Source(path.name), path)],
@@ -93,7 +106,7 @@ def load_data(
             f"there is no data set {str(name)!r}: there are {', '.join(DATA_SETS)}, and paths of"
             f" files of texts ({', '.join(SUFFIXES)}) and of folders of images by class"
         )
-    if options != TextOptions(None, "head", None, num_train):
+    if options != _TextOptions(None, "head", None, num_train):
         raise DataError(
             f"length, keep and vocab_size are for texts, and {name} is of images: choose a"
             " configuration of a model for images, or leave them out"
@@ -119,3 +132,134 @@ def load_data(
         for file in paths
     }
     return make_image_set(str(name), classes, arrays, num_train, sha256, note)
+
+
+@dataclass(frozen=True)
+class _TextOptions:
+    """How texts are cut, see :func:`mirrormargin.data.load_data`."""
+
+    length: int | None
+    keep: str
+    vocab_size: int | None
+    num_train: int | None
+
+
+def _load_text(
+    name: str,
+    classes: tuple[str, ...],
+    files: list[VerifiedFile],
+    vocabulary_file: VerifiedFile,
+    vocabulary: tuple[str, ...],
+    read: Callable[[], tuple[dict[str, Texts], str]],
+    options: _TextOptions,
+    *,
+    key: dict[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> DataSet:
+    """Make a data set of texts.
+
+    Args:
+        name: Of the data set.
+        classes: Names by number.
+        files: What ``read`` reads.
+        vocabulary_file: Where the vocabulary is from.
+        vocabulary: All word pieces by number.
+        read: Gives the texts of each split, and a note; called unless it is all in the cache.
+        options: Length, what is kept, size of the vocabulary and of the training split.
+        key: What else the texts depend on.
+        progress: Called with how many texts are done, and how many there are.
+    """
+    sha256 = {file.name: file.sha256 for file in [*files, vocabulary_file]}
+    arrays, note = prepare(
+        {"name": name, "sha256": sha256, **(key or {})},
+        lambda: _tokenize_all(read, vocabulary, progress),
+    )
+    parts = [_get_pieces(arrays, split) for split in SPLITS]
+    width = choose_width(parts) if options.length is None else options.length
+    labels = [arrays[f"{split}/labels"] for split in SPLITS]
+    check_num_train(options.num_train, len(labels[0]), name)
+    if options.num_train is not None:
+        labels[0] = labels[0][: options.num_train]
+        first, second = parts[0]
+        parts[0] = (
+            first.take(0, options.num_train),
+            None if second is None else second.take(0, options.num_train),
+        )
+    rows = [frame(first, second, width, options.keep) for first, second in parts]
+    wordpieces, num_all = vocabulary, len(vocabulary)
+    if options.vocab_size is not None:
+        pieces = choose_pieces(rows[0], options.vocab_size, num_all)
+        rows = [renumber(part, pieces, num_all) for part in rows]
+        vocabulary = tuple(vocabulary[piece] for piece in pieces)
+    train, validation, test = (
+        Split(torch.from_numpy(part), torch.from_numpy(numbers))
+        for part, numbers in zip(rows, labels, strict=True)
+    )
+    note += _describe(options, width, len(vocabulary))
+    return DataSet(
+        name=name,
+        kind="text",
+        classes=classes,
+        shape=(width,),
+        vocabulary=vocabulary,
+        wordpieces=wordpieces,
+        num_texts=1 if parts[0][1] is None else 2,
+        keep=options.keep,
+        train=train,
+        validation=validation,
+        test=test,
+        sha256=sha256,
+        note=note,
+    )
+
+
+def _describe(options: _TextOptions, width: int, num_pieces: int) -> str:
+    kept = "the first ones" if options.keep == "head" else "first and last half of those that fit"
+    text = f" At most {width} word pieces a text with [CLS] and [SEP], {kept}."
+    text += describe_subset(options.num_train)
+    if options.vocab_size is not None:
+        text += (
+            f" The vocabulary is cut to {num_pieces:,}: the most frequent pieces of the training"
+            " split, others are [UNK]."
+        )
+    return text
+
+
+def _tokenize_all(
+    read: Callable[[], tuple[dict[str, Texts], str]],
+    vocabulary: tuple[str, ...],
+    progress: Progress | None,
+) -> tuple[Arrays, str]:
+    parts, note = read()
+    parts = {name: texts.shuffled() for name, texts in parts.items()}
+    jobs = [
+        (f"{name}/{order}", texts)
+        for name, part in parts.items()
+        for order, texts in (("first", part.first), ("second", part.second))
+        if texts or order == "first"
+    ]
+    total, before = sum(len(texts) for _, texts in jobs), 0
+    arrays: Arrays = {
+        f"{name}/labels": np.array(part.labels, np.int64) for name, part in parts.items()
+    }
+    for job, texts in jobs:
+        report = None
+        if progress is not None:
+            report = _offset(progress, before, total)
+        pieces = tokenize(texts, vocabulary, report)
+        arrays[f"{job}/ids"], arrays[f"{job}/starts"] = pieces.ids, pieces.starts
+        before += len(texts)
+    return arrays, note
+
+
+def _offset(progress: Progress, before: int, total: int) -> Progress:
+    return lambda done, _: progress(before + done, total)
+
+
+def _get_pieces(arrays: Arrays, split: str) -> tuple[Pieces, Pieces | None]:
+    pieces = [
+        Pieces(arrays[f"{split}/{order}/ids"], arrays[f"{split}/{order}/starts"])
+        for order in ("first", "second")
+        if f"{split}/{order}/ids" in arrays
+    ]
+    return pieces[0], pieces[1] if len(pieces) == 2 else None

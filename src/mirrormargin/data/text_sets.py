@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mirrormargin.data.rows import Row, Texts, read_rows
-from mirrormargin.data.splitting import compute_share, normalize
+from mirrormargin.data.dataset import compute_share, normalize
+from mirrormargin.data.text_files import Row, Texts, read_rows
 
 __all__ = ["TEXT_SETS", "TextSet"]
 
@@ -161,7 +161,7 @@ def _make_civil(*rows: list[Row]) -> Parts:
 
 
 def _drop(rows: list[Row], field: str, others: list[Row]) -> list[Row]:
-    """Those rows whose field is in none of the others, be it in capital letters."""
+    """Those rows whose field is in none of the others, whatever the case of its letters."""
     seen = {normalize(row[field]) for row in others}
     return [row for row in rows if normalize(row[field]) not in seen]
 

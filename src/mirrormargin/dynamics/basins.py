@@ -21,12 +21,12 @@ from mirrormargin.attention import AttentionProblem
 from mirrormargin.attention.problem import read_problems
 from mirrormargin.dynamics.descent.record import AttentionRecord
 from mirrormargin.errors import ProblemError
+from mirrormargin.figures.spread import find_share_of
 from mirrormargin.svm import Status, solve_many
 
-__all__ = ["BasinStatistics", "basin_statistics", "classify_selections", "find_share"]
+__all__ = ["BasinStatistics", "basin_statistics", "classify_selections"]
 
 KINDS = ("global", "local", "unsettled", "unknown")
-NORMAL_95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -111,18 +111,13 @@ def basin_statistics(record: AttentionRecord, *, threads: int | None = None) -> 
         p=record.p,
         counts=tuple(counts),
         shares=tuple(
-            {kind: find_share(count, sum(row.values())) for kind, count in row.items()}
+            {kind: _find_share(count, sum(row.values())) for kind, count in row.items()}
             for row in counts
         ),
         optimal_tokens=(chosen == best).mean(axis=(0, 2, 3)),
     )
 
 
-def find_share(count: int, total: int) -> tuple[float, float, float]:
-    """A share and Wilson's 95% interval, ``(share, low, high)``, sensible at 0 and at 1 too."""
-    share, z2 = count / total, NORMAL_95**2
-    middle = (share + z2 / (2 * total)) / (1 + z2 / total)
-    half = NORMAL_95 * np.sqrt(share * (1 - share) / total + z2 / (4 * total**2)) / (1 + z2 / total)
-    # The share is inside, and all between 0 and 1, which rounding could change.
-    low, high = max(0.0, float(middle - half)), min(1.0, float(middle + half))
-    return share, min(share, low), max(share, high)
+def _find_share(count: int, total: int) -> tuple[float, float, float]:
+    share, low, high = map(float, find_share_of(count, total))
+    return share, low, high

@@ -22,9 +22,10 @@ from mirrormargin.arguments import check_exponent, check_finite, check_number, r
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.dynamics.flow_field import FlowField
 from mirrormargin.dynamics.flow_integrator import Radau
-from mirrormargin.dynamics.metrics import find_divergence, measure
+from mirrormargin.dynamics.metrics import measure
 from mirrormargin.errors import ProblemError, RunError
-from mirrormargin.geometry.numpy_norms import row_norms
+from mirrormargin.geometry import lp_norm
+from mirrormargin.geometry.batched import divergence_each
 from mirrormargin.geometry.threads import limit_threads
 from mirrormargin.runs import read_run, write_run
 from mirrormargin.svm import Status, is_locally_optimal, solve_attention_svm
@@ -214,7 +215,7 @@ def mirror_flow(
     measures = measure([problem], path[None], p)
     return FlowRecord(
         log10_k=log10_k[: len(path)],
-        divergence=find_divergence(given, path, p),
+        divergence=divergence_each(given, path, p, axes=2),
         **{name: measures[name][0] for name in MEASURES},
         path=path,
         W=W,
@@ -284,7 +285,7 @@ class _Trajectory:
             for _ in range(50):
                 middle = 0.5 * (low + high)
                 u, w = self._step_explicitly(middle - self.log_scale)
-                moved = field.reach * row_norms(w - self.w, field.p)
+                moved = field.reach * lp_norm(w - self.w, field.p)
                 error = field.measure_dual(u - self.u, size) * moved
                 good = moved <= STILL and error <= START_SHARE * self.tol
                 low, high = (middle, high) if good else (low, middle)

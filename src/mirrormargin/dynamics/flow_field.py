@@ -18,7 +18,7 @@ from scipy.linalg import get_lapack_funcs
 
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.attention.logits import LogitGradient, find_logit_gradient
-from mirrormargin.geometry.numpy_norms import row_norms, signed_power
+from mirrormargin.geometry import lp_norm, signed_power
 
 __all__ = ["FlowField", "Force", "StageSystem"]
 
@@ -56,7 +56,8 @@ class FlowField:
         # A sequence with a query of zeros never moves W, and must not set the gradient's scale.
         self._scores = problem.scores * (np.abs(problem.queries).max(axis=1, keepdims=True) > 0)
         # |A w|_inf <= reach |w|_p: turns lengths of W into logits, the unit of every error.
-        norms = row_norms(problem.tokens, self.q) * row_norms(problem.queries, self.q)[:, None]
+        tokens, queries = (lp_norm(x, self.q, axis=-1) for x in (problem.tokens, problem.queries))
+        norms = tokens * queries[:, None]
         self._row_norms, self.reach = norms, float(norms.max())
 
     def to_dual(self, w: Array) -> Array:
@@ -98,7 +99,7 @@ class FlowField:
 
     def find_size(self, w: Array) -> float:
         """|w|_p, but at least what moves a logit by one: below, errors need not be relative."""
-        return max(float(row_norms(w, self.p)), 1 / self.reach)
+        return max(float(lp_norm(w, self.p)), 1 / self.reach)
 
     def measure_dual(self, du: Array, size: float) -> Array:
         """An error of u in logits: ``|w|_p |du|_q / |u|_q``, times what such a W does to them.
@@ -106,7 +107,7 @@ class FlowField:
         D changes by at most ``|W~ - W_mm~|_p |du|_q / |u|_q``: this norm is the one that counts,
         and it asks little of an entry that crosses zero, where for p > 2 no w is well known.
         """
-        return self.reach * row_norms(du, self.q) * size ** (2 - self.p)
+        return self.reach * lp_norm(du, self.q, axis=-1) * size ** (2 - self.p)
 
     def measure_rounding(self, force: Force, size: float) -> float:
         """What the rounding of the gradient at the last point can do to u, as an error of u."""

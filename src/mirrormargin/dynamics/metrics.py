@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.attention.logits import attend, find_log_loss_gap, log_sum
-from mirrormargin.geometry.compiler import has_numba
+from mirrormargin.geometry.batched import norm_each
 
-__all__ = ["MEASURES", "find_divergence", "find_norm", "measure"]
+__all__ = ["MEASURES", "measure"]
 
 Array = NDArray[np.float64]
 
@@ -84,7 +84,7 @@ def _measure(
     np.put_along_axis(others, leader[..., None], False, axis=-1)
     lead = np.take_along_axis(logits, leader[..., None], axis=-1) - logits
     logit_gap = np.where(others, lead, np.inf).min(axis=(-1, -2))
-    norm = find_norm(W, p)
+    norm = norm_each(W, p, axes=2)
     loss = problem.margin_loss
     log_losses = loss.log_value((s * scores).sum(axis=-1))
     return {
@@ -97,32 +97,3 @@ def _measure(
         "log_unattended": log_sum(np.where(others, log_s, -np.inf)).max(axis=-1),
         "selection": leader,
     }
-
-
-def find_norm(W: Array, p: float) -> Array:
-    """|W|_p over the last two axes, without overflow or underflow on the way."""
-    if has_numba():
-        from mirrormargin.geometry.batched import norm_each
-
-        return norm_each(W.reshape(*W.shape[:-2], -1), p)
-    size = np.abs(W)
-    top = size.max(axis=(-1, -2))
-    safe = np.where((top > 0) & (top < np.inf), top, 1.0)
-    return top * ((size / safe[..., None, None]) ** p).sum(axis=(-1, -2)) ** (1 / p)
-
-
-def find_divergence(target: Array, W: Array, p: float) -> Array:
-    """:func:`directional_divergence` of each W from its target; nan where one is zero or nan."""
-    if has_numba():
-        from mirrormargin.geometry.batched import divergence_each
-
-        U, V = np.broadcast_arrays(target, W)
-        shape = (*U.shape[:-2], -1)
-        return divergence_each(U.reshape(shape), V.reshape(shape), p)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        U = target / find_norm(target, p)[..., None, None]
-        V = W / find_norm(W, p)[..., None, None]
-        # Term by term, where each summand is >= 0 (Young): as LpPotential.bregman does it.
-        size = np.abs(V)
-        terms = np.abs(U) ** p / p + size**p * ((p - 1) / p) - np.sign(V) * size ** (p - 1) * U
-        return np.maximum(terms.sum(axis=(-1, -2)), 0.0)

@@ -20,6 +20,7 @@ __all__ = [
     "find_mean",
     "find_median",
     "find_share",
+    "find_share_of",
 ]
 
 Array = NDArray[np.float64]
@@ -82,8 +83,17 @@ def find_median(values: ArrayLike, low: float = 0.0, high: float = 1.0) -> Sprea
 def find_share(holds: ArrayLike) -> tuple[Array, Array, Array]:
     """Share of runs, along the first axis, that have a property, and its interval."""
     flags = np.asarray(holds, dtype=np.float64)
-    count, square = flags.shape[0], NORMAL_95**2
-    share = flags.mean(axis=0)
+    return find_share_of(flags.sum(axis=0), flags.shape[0])
+
+
+def find_share_of(successes: ArrayLike, count: int) -> tuple[Array, Array, Array]:
+    """The share of successes and Wilson's 95% interval, sensible at 0 and at 1 too.
+
+    Example:
+        >>> [round(float(end), 3) for end in find_share_of(0, 10)]
+        [0.0, 0.0, 0.278]
+    """
+    share, square = np.asarray(successes) / count, NORMAL_95**2
     middle = (share + square / (2 * count)) / (1 + square / count)
     root = np.sqrt(share * (1 - share) / count + square / (4 * count**2))
     half = NORMAL_95 * root / (1 + square / count)
@@ -92,9 +102,9 @@ def find_share(holds: ArrayLike) -> tuple[Array, Array, Array]:
     return share, np.minimum(share, low), np.maximum(share, high)
 
 
-def find_half_width(deviation: ArrayLike, count: ArrayLike) -> Array:
-    """Half of Student's 95% interval of a mean, from the standard deviation of so many samples."""
+def find_half_width(deviation: ArrayLike, count: ArrayLike, confidence: float = 0.95) -> Array:
+    """Half of Student's interval of a mean, from the standard deviation of so many samples."""
     from scipy.special import stdtrit
 
     count = np.asarray(count)
-    return stdtrit(count - 1, 0.975) * np.asarray(deviation) / np.sqrt(count)
+    return stdtrit(count - 1, 0.5 + confidence / 2) * np.asarray(deviation) / np.sqrt(count)

@@ -13,8 +13,8 @@ from typing import Any
 
 from mirrormargin.arguments import check_number
 from mirrormargin.errors import GeometryError
-from mirrormargin.geometry.arrays import as_tensors, widen
-from mirrormargin.geometry.potential import Potential
+from mirrormargin.geometry.norms import widen
+from mirrormargin.geometry.potential import Potential, as_tensors
 
 __all__ = ["HypentropyPotential"]
 

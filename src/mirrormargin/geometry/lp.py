@@ -6,6 +6,13 @@ With a ``scale`` c > 0 it is  c^2 / (p (p-1)) sum_i |w_i / c|^p,  whose curvatur
 for every p, so that one learning rate suits many exponents. It equals kappa * psi_p with
 kappa = c^(2-p) / (p-1). In particular scale = 1 is not the same as no scale: it divides psi_p
 by p - 1.
+
+How far apart two directions are in this geometry is the directional divergence
+
+    D(U, V) = D_psi(U / ||U||_p, V / ||V||_p) = 1 - < sign(V~) |V~|^(p-1), U~ >.
+
+It is what the convergence theorems bound: at least 0, at most 2, zero only for equal directions,
+1 - cosine at p = 2, and not symmetric.
 """
 
 from __future__ import annotations
@@ -13,16 +20,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from mirrormargin.arguments import check_exponent, check_number
 from mirrormargin.errors import GeometryError
-from mirrormargin.geometry.arrays import as_tensors, widen
-from mirrormargin.geometry.norms import lp_norm
-from mirrormargin.geometry.potential import Potential
+from mirrormargin.geometry.norms import bregman_terms, lp_norm, signed_power, widen
+from mirrormargin.geometry.potential import Potential, as_tensors
 
-__all__ = ["LpPotential", "check_exponent", "check_scale", "signed_power"]
+__all__ = ["LpPotential", "check_scale", "directional_divergence"]
 
 
 class LpPotential(Potential):
@@ -95,10 +100,8 @@ class LpPotential(Potential):
         return restore(_to_primal(widen(u) / self.factor, self.p).to(u.dtype))
 
     def bregman(self, first: Any, second: Any) -> Any:
-        # Term by term, where each summand is >= 0 (Young): large entries cannot drown small ones.
         (a, b), restore = as_tensors(first, second)
-        a, b, p = widen(a), widen(b), self.p
-        terms = a.abs().pow(p) / p + b.abs().pow(p) * ((p - 1) / p) - signed_power(b, p - 1) * a
+        terms = bregman_terms(widen(a), widen(b), self.p)
         return restore((terms.sum() * self.factor).clamp_min(0))
 
     def norm(self, weight: Any) -> Any:
@@ -110,28 +113,41 @@ class LpPotential(Potential):
         return lp_norm(gradient, self.dual_exponent)
 
 
+def directional_divergence(target: Any, iterate: Any, p: float) -> Any:
+    """Directional Bregman divergence between a target direction and an iterate's.
+
+    Args:
+        target: U, the direction to be reached, such as a max-margin solution.
+        iterate: V, of the same shape.
+        p: Exponent of the geometry the iterate was trained in.
+
+    Raises:
+        GeometryError: If the shapes differ or an array is zero or not finite.
+
+    Example:
+        >>> round(float(directional_divergence([1.0, 0.0], [1.0, 1.0], p=2.0)), 6)
+        0.292893
+    """
+    potential = LpPotential(p)
+    (u, v), restore = as_tensors(target, iterate)
+    if u.shape != v.shape:
+        raise GeometryError(
+            f"target has shape {tuple(u.shape)} and iterate {tuple(v.shape)}: they must be equal"
+        )
+    u, v = widen(u.detach()), widen(v.detach())
+    norms = {"target": potential.norm(u), "iterate": potential.norm(v)}
+    for name, norm in norms.items():
+        if not 0 < float(norm) < float("inf"):
+            raise GeometryError(f"{name} has p-norm {float(norm)}: it has no direction")
+    return restore(potential.bregman(u / norms["target"], v / norms["iterate"]))
+
+
 def check_scale(scale: Any, *, error: type[Exception] = GeometryError) -> float | str | None:
     """Return a scale as None, "rms" or a positive float."""
     if scale is None or (isinstance(scale, str) and scale == "rms"):
         return scale
     hint = '"rms" for that of the initial weights, None for none'
     return check_number("scale", scale, above=0.0, hint=hint, error=error)
-
-
-def signed_power(x: Tensor, r: float) -> Tensor:
-    """sign(x) |x|^r. float32 goes through float64: torch rounds the exponent to the tensor's type.
-
-    Pinned by ``test_every_path_is_within_four_ulp``.
-    """
-    if x.dtype == torch.float64:
-        return x.abs().pow(r).copysign(x)
-    if x.device.type != "mps":
-        return x.double().abs().pow(r).to(x.dtype).copysign(x)
-    # No float64: take the float32 exponent, then make up for its rounding, to first order.
-    a = x.float().abs()
-    rounded = torch.tensor(r, dtype=torch.float32).item()
-    log = a.clamp(torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max).log()
-    return (a.pow(rounded) * (1 + (r - rounded) * log)).to(x.dtype).copysign(x)
 
 
 # Three exponents need no power: exact operations, or one correctly rounded square root.

@@ -1,13 +1,21 @@
-"""What a potential is: a strictly convex psi whose gradient maps weights to the dual and back."""
+"""What a potential is: a strictly convex psi whose gradient maps weights to the dual and back.
+
+Arrays in, arrays out: torch tensors stay torch tensors, everything else becomes NumPy.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
-from mirrormargin.geometry.arrays import as_tensors, widen
+import numpy as np
+import torch
+from torch import Tensor
 
-__all__ = ["Potential"]
+from mirrormargin.geometry.norms import widen
+
+__all__ = ["Potential", "as_tensors"]
 
 
 class Potential(ABC):
@@ -42,3 +50,24 @@ class Potential(ABC):
         a, b = widen(a), widen(b)
         inner = (self.to_dual(b) * (a - b)).sum()
         return restore((self.value(a) - self.value(b) - inner).clamp_min(0))
+
+
+def as_tensors(*arrays: Any) -> tuple[list[Tensor], Callable[[Tensor], Any]]:
+    """Return floating tensors, and the function that turns a result into the caller's kind."""
+    tensors = [a if isinstance(a, Tensor) else torch.from_numpy(_to_numpy(a)) for a in arrays]
+    for tensor in tensors:
+        if tensor.is_complex():
+            raise TypeError(f"expected an array of real numbers, got dtype {tensor.dtype}")
+    tensors = [t if t.is_floating_point() else t.double() for t in tensors]
+    if any(isinstance(a, Tensor) for a in arrays):
+        return tensors, lambda result: result
+    return tensors, lambda result: result.numpy()[()]
+
+
+def _to_numpy(array: Any) -> np.ndarray:
+    converted = np.asarray(array)
+    if converted.dtype.kind not in "fiub":
+        raise TypeError(f"expected an array of real numbers, got dtype {converted.dtype}")
+    native = converted.dtype.newbyteorder("=")
+    # torch shares memory and wants it writable, native and without negative strides.
+    return np.array(converted, dtype=native, order="C")

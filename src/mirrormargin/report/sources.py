@@ -21,13 +21,12 @@ from mirrormargin.claims.evidence import Evidence, read_evidence
 from mirrormargin.dynamics.figures import KINDS, LabRun
 from mirrormargin.errors import ReportError, RunError, TrainingError
 from mirrormargin.runs import read_run
-from mirrormargin.training.folder import TrainingFolder
+from mirrormargin.training.folder import SUMMARY, TrainingFolder
 
 __all__ = ["MAX_DEPTH", "ClaimsFolder", "Sources", "find_folders", "name_folders", "read_sources"]
 
 CLAIMS_FORMAT = 1
 CLAIMS, RUN = "claims.json", "run.json"
-SUMMARY = "summary.json"  # of a model that was trained on real data
 FILES = (CLAIMS, RUN, SUMMARY)
 EVIDENCE = "evidence"
 MAX_DEPTH = 4  # levels below the folder that was given

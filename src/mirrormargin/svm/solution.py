@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import NotSeparableError, SolverError
-from mirrormargin.geometry.numpy_norms import lp_norm, signed_power
+from mirrormargin.geometry import lp_norm, signed_power
 from mirrormargin.svm.interior.program import (
     FEASIBILITY,
     Outcome,

@@ -12,7 +12,7 @@ from torch import nn
 
 from mirrormargin.data import DataSet, InputForm, load_data
 from mirrormargin.errors import TrainingError
-from mirrormargin.models import TextTransformer, VisionTransformer
+from mirrormargin.models import PretrainedEncoder, TextTransformer, VisionTransformer
 from mirrormargin.training.config import EncoderModel, ImageModel, TrainingConfig
 from mirrormargin.training.folder import TrainingFolder
 
@@ -75,8 +75,6 @@ def build_model(config: TrainingConfig, data: InputForm) -> nn.Module:
     with torch.random.fork_rng([]):  # models are built on the CPU
         torch.manual_seed(config.seeds.init)
         if isinstance(config.model, EncoderModel):
-            from mirrormargin.models.encoder import PretrainedEncoder
-
             return PretrainedEncoder(
                 config.model.pretrained, num_classes, dropout=config.model.dropout
             )

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mirrormargin.arguments import check_count
 from mirrormargin.data import Split
+from mirrormargin.errors import TrainingError
 
 __all__ = ["Evaluation", "compute_loss", "compute_probabilities", "count_right", "evaluate"]
 
@@ -58,6 +60,8 @@ def evaluate(model: nn.Module, split: Split, size: int | None = None) -> Evaluat
         split: Such as ``data.validation``.
         size: At most so many examples; None for all.
     """
+    if size is not None:
+        check_count("size", size, error=TrainingError)
     was_training, device = model.training, next(model.parameters()).device
     model.eval()
     loss, right = 0.0, 0

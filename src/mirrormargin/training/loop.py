@@ -7,18 +7,19 @@ on the same CPU with the same number of threads. (GPUs add in no fixed order.)
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from mirrormargin.arguments import check_number
 from mirrormargin.data import DataSet, augment_images, order_epoch
-from mirrormargin.errors import DivergedError
+from mirrormargin.errors import DivergedError, TrainingError
 from mirrormargin.training.building import load_training_data
 from mirrormargin.training.checkpoint import TrainingState
 from mirrormargin.training.config import TrainingConfig
@@ -86,10 +87,14 @@ def train_model(
             KeyboardInterrupt the training ends with a checkpoint of that step.
 
     Raises:
-        TrainingError: If the folder holds another training, or one that is damaged.
+        TrainingError: If the folder holds another training, or one that is damaged, or an option
+            makes no sense.
         DivergedError: If the loss is not finite any more.
         RunError: If another process is training there.
     """
+    check_number(
+        "checkpoint_every", checkpoint_every, least=0.0, most=math.inf, error=TrainingError
+    )
     home = TrainingFolder.choose(config) if folder is None else TrainingFolder(folder)
     data = load_training_data(config) if data is None else data
     devices = [torch.device(device)] if device.startswith("cuda") else []
@@ -233,7 +238,7 @@ class _Loop:
         )
 
     def check_loss(self, loss: float) -> None:
-        if not isfinite(loss):
+        if not math.isfinite(loss):
             raise DivergedError(
                 f"the loss is {loss} in step {self.state.position.step}: try a smaller learning"
                 f" rate than {self.config.optimizer.lr:g}"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from mirrormargin.arguments import check_choice, check_number
 from mirrormargin.data import Split
 from mirrormargin.errors import TrainingError
 from mirrormargin.training.evaluation import evaluate
@@ -53,7 +54,7 @@ def prune(
         (2, [0.0, 0.0])
     """
     _check_share(share)
-    _check_ranking(ranking)
+    check_choice("ranking", ranking, RANKINGS, error=TrainingError)
     chosen = select_matrices(model, matrices)
     for name, weight in chosen.items():
         if bool(weight.isnan().any()):
@@ -150,15 +151,8 @@ def find_needed(shares: Sequence[float], accuracies: Sequence[float], unpruned: 
     return float(left)
 
 
-def _check_share(share: float, name: str = "share") -> None:
-    if not (math.isfinite(share) and 0 <= share <= 1):
-        raise TrainingError(f"{name} must be a number from 0 to 1, got {share!r}")
-
-
-def _check_ranking(ranking: str) -> None:
-    if ranking not in RANKINGS:
-        allowed = " or ".join(repr(choice) for choice in RANKINGS)
-        raise TrainingError(f"ranking must be {allowed}, got {ranking!r}")
+def _check_share(share: float) -> None:
+    check_number("share", share, least=0.0, most=1.0, error=TrainingError)
 
 
 def _find_smallest(weights: Sequence[Tensor], share: float) -> list[Tensor]:

@@ -1,4 +1,4 @@
-r"""Other ways to sparse block matrices, to compare mirror descent with.
+r"""Other ways to make block matrices sparse, to compare mirror descent with.
 
 L1Penalty          gradient <- gradient + strength * sign(w)            (subgradient of the l1 norm)
 Powerpropagation   w = theta |theta|^(alpha-1), theta trained           (Schwarz et al., 2021)

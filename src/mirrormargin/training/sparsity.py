@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mirrormargin.arguments import check_count, check_number
 from mirrormargin.errors import TrainingError
 
 __all__ = [
@@ -100,12 +101,9 @@ def measure_sparsity(
         >>> found.entries, found.above, found.zeros, found.histogram[:3]
         (4, 1, 2, (2, 0, 1))
     """
-    if not (math.isfinite(threshold) and threshold >= 0):
-        raise TrainingError(f"threshold must be a number >= 0, got {threshold!r}")
-    if not (math.isfinite(bin_width) and bin_width > 0):
-        raise TrainingError(f"bin_width must be a number > 0, got {bin_width!r}")
-    if num_bins < 1:
-        raise TrainingError(f"num_bins must be at least 1, got {num_bins!r}")
+    check_number("threshold", threshold, least=0.0, error=TrainingError)
+    check_number("bin_width", bin_width, above=0.0, error=TrainingError)
+    check_count("num_bins", num_bins, error=TrainingError)
     entries = sum(weight.numel() for weight in matrices.values())
     if entries == 0:
         raise TrainingError("there are no entries to measure: give at least one matrix")

@@ -15,7 +15,6 @@ and, in its metadata, ``format`` = "mirrormargin-sparse" and ``shapes`` = JSON o
 from __future__ import annotations
 
 import json
-import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mirrormargin.arguments import check_choice, check_number
 from mirrormargin.errors import ModelError, TrainingError
 from mirrormargin.runs import write_atomically
 
@@ -39,6 +39,7 @@ __all__ = [
     "write_tensors",
 ]
 
+FORMATS = ("safetensors", "sparse")
 SPARSE = "mirrormargin-sparse"
 PARTS = ("values", "columns", "rows")
 DESCRIPTION = (
@@ -173,8 +174,7 @@ def to_torch_sparse(model_state: Mapping[str, Tensor], min_zeros: float = 0.5) -
     Raises:
         TrainingError: If ``min_zeros`` is not a share.
     """
-    if not (math.isfinite(min_zeros) and 0 <= min_zeros <= 1):
-        raise TrainingError(f"min_zeros must be a number from 0 to 1, got {min_zeros!r}")
+    check_number("min_zeros", min_zeros, least=0.0, most=1.0, error=TrainingError)
     converted = dict(model_state)
     for name, tensor in model_state.items():
         if not _is_matrix(tensor) or int((tensor == 0).sum()) < min_zeros * tensor.numel():
@@ -198,6 +198,7 @@ def to_torch_sparse(model_state: Mapping[str, Tensor], min_zeros: float = 0.5) -
 def _serialize(state: Mapping[str, Tensor], format: str) -> bytes:
     from safetensors.torch import save
 
+    check_choice("format", format, FORMATS, error=TrainingError)
     for name, tensor in state.items():
         if tensor.layout is not torch.strided:
             raise TrainingError(
@@ -210,8 +211,6 @@ def _serialize(state: Mapping[str, Tensor], format: str) -> bytes:
     }
     if format == "safetensors":
         return save(dense, {"format": "pt"})
-    if format != "sparse":
-        raise TrainingError(f"format must be 'safetensors' or 'sparse', got {format!r}")
     stored: dict[str, Tensor] = {}
     shapes: dict[str, list[int]] = {}
     for name, tensor in dense.items():

@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-from mpmath import mp
 from scipy.linalg import block_diag
 from scipy.optimize import minimize
 
+from mirrormargin.attention.losses import LOSSES
 from mirrormargin.dynamics.paths.ball import Ball, TangentSystem, keep_positive
-from mirrormargin.dynamics.paths.block_losses import LOG_LOSSES, LossByMargins
+from mirrormargin.dynamics.paths.block_losses import LossByMargins
 from mirrormargin.dynamics.paths.joint_landscape import AndersonMixing
 
-LOGISTIC = LOG_LOSSES["logistic"]
+LOGISTIC = LOSSES["logistic"]
 
 
 def draw_features(seed, n=8, d=3):
@@ -92,22 +92,3 @@ def test_mixing_solves_a_linear_equation_in_as_many_steps_as_unknowns():
     for _ in range(6):
         x = mixing.mix(x, M @ x + b)
     np.testing.assert_allclose(x, solution, rtol=1e-8)
-
-
-@pytest.mark.parametrize("m", [-800.0, -30.0, 0.0, 1.0, 40.0, 700.0, 5000.0])
-@pytest.mark.parametrize("log_drop", [-900.0, -37.0, -1.0, 0.0, 3.0, 8.0])
-@pytest.mark.parametrize("name", ["logistic", "exponential"])
-def test_log_losses_agree_with_mpmath(name, log_drop, m):
-    log_loss = LOG_LOSSES[name]
-    with mp.workdps(1000):
-        drop = mp.exp(log_drop)
-
-        def loss(margin):
-            return mp.log1p(mp.exp(-margin)) if name == "logistic" else mp.exp(-margin)
-
-        value = float(mp.log(loss(mp.mpf(m))))
-        rise = float(mp.log(loss(mp.mpf(m) - drop) - loss(mp.mpf(m))))
-    assert log_loss.log_value is not None
-    assert log_loss.log_value(np.array(m)) == pytest.approx(value, rel=1e-13, abs=1e-13)
-    got = log_loss.log_rise(np.array(m), np.array(log_drop))
-    assert got == pytest.approx(rise, rel=1e-13, abs=1e-13)

@@ -25,8 +25,20 @@ def coverage(form, log_k, log_y, sigma, draw, trials, truth):
     return hits / trials
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
-@pytest.mark.parametrize(("form", "truth"), [("log", 2.0), ("power", 0.5), ("exp", 1 / 3)])
+@pytest.mark.parametrize(
+    ("form", "truth", "rho"),
+    [
+        ("log", 2.0, 0.0),
+        ("power", 0.5, 0.5),
+        ("exp", 1 / 3, 0.9),
+        pytest.param("log", 2.0, 0.5, marks=pytest.mark.slow),
+        pytest.param("log", 2.0, 0.9, marks=pytest.mark.slow),
+        pytest.param("power", 0.5, 0.0, marks=pytest.mark.slow),
+        pytest.param("power", 0.5, 0.9, marks=pytest.mark.slow),
+        pytest.param("exp", 1 / 3, 0.0, marks=pytest.mark.slow),
+        pytest.param("exp", 1 / 3, 0.5, marks=pytest.mark.slow),
+    ],
+)
 def test_intervals_cover_the_true_exponent(form, truth, rho):
     rng = np.random.default_rng(11)
     log_k = np.linspace(2.0, 12.0, 40)

@@ -142,16 +142,17 @@ def _reach_selection(mm: Any, problem: Any, p: float, seed: int) -> tuple[Any, s
 
 def _draw_directions(target: Any, p: float, mu: float, count: int, rng: Any) -> Any:
     """Directions of unit norm on the rim of the cone, D = mu, by halving, (count, d, d)."""
-    from mirrormargin.dynamics.metrics import find_divergence, find_norm
+    from mirrormargin.geometry.batched import divergence_each, norm_each
 
     def scale(W: Any) -> Any:
-        return W / np.asarray(find_norm(W, p))[..., None, None]
+        return W / norm_each(W, p, axes=2)[..., None, None]
 
     U, noise = scale(target), scale(rng.normal(size=(count, *target.shape)))
     low, high = np.zeros((count, 1, 1)), np.ones((count, 1, 1))
     for _ in range(50):
         middle = (low + high) / 2
-        outside = find_divergence(U, (1 - middle) * U + middle * noise, p)[:, None, None] > mu
+        mixed = (1 - middle) * U + middle * noise
+        outside = divergence_each(U, mixed, p, axes=2)[:, None, None] > mu
         low, high = np.where(outside, low, middle), np.where(outside, middle, high)
     return scale((1 - low) * U + low * noise)
 

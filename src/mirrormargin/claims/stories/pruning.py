@@ -1,6 +1,6 @@
 r"""Weights removed by size, without any training afterwards: how few are needed?
 
-Four data sets with MirrorAdam, AdamW and other ways to sparse weights, and mirror descent at three
+Four data sets with MirrorAdam, AdamW and other ways to sparsity, and mirror descent at three
 p as paper A uses it.
 
 Axes: K methods, S seeds, R shares. Accuracies are in %.

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.metrics import find_divergence
 from mirrormargin.errors import ProblemError, RunError
+from mirrormargin.geometry.batched import divergence_each
 from mirrormargin.runs import read_run, write_run
 
 __all__ = ["MODES", "RULES", "AttentionRecord", "End", "TrainingSettings"]
@@ -155,10 +155,7 @@ class AttentionRecord:
         if self.path is None:
             raise ProblemError("the path of W was not kept: train with keep_path=True")
         target = np.broadcast_to(target, self.W.shape)[..., None, :, :]
-        return stack_exponents(
-            lambda j: find_divergence(target[:, j], self.path[:, j], self.settings.p[j]),  # pyright: ignore[reportOptionalSubscript]
-            len(self.settings.p),
-        )
+        return divergence_each(target, self.path, self.p[:, None, None], axes=2)
 
     def describe_ends(self) -> dict[str, int]:
         """How many runs ended for which reason."""
@@ -222,8 +219,3 @@ _ARRAYS = tuple(
     for field in fields(AttentionRecord)
     if field.name not in ("settings", "problems", "state")
 )
-
-
-def stack_exponents(make: Any, count: int) -> NDArray[Any]:
-    """Arrays (P, ...), one for each exponent, as one (P, E, ...)."""
-    return np.stack([make(j) for j in range(count)], axis=1)

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.dynamics.descent.batch import Batch, make_batch
 from mirrormargin.dynamics.descent.loop import NUMBERS
-from mirrormargin.dynamics.descent.record import AttentionRecord, TrainingSettings, stack_exponents
+from mirrormargin.dynamics.descent.record import AttentionRecord, TrainingSettings
 from mirrormargin.dynamics.descent.targets import solve_joint_targets, solve_targets
-from mirrormargin.dynamics.metrics import MEASURES, find_divergence, find_norm, measure
+from mirrormargin.dynamics.metrics import MEASURES, measure
 from mirrormargin.errors import ProblemError, TrainingInterrupted
+from mirrormargin.geometry.batched import divergence_each, norm_each
 from mirrormargin.geometry.threads import count_cores
 
 __all__ = ["Progress", "restore_batch", "train"]
@@ -160,9 +161,7 @@ def _measure(
     columns |= {"steps": steps, "path": path, "head_path": heads}
     columns["head_norm"] = None
     if heads is not None:
-        columns["head_norm"] = stack_exponents(
-            lambda j: find_norm(heads[:, j, ..., None], exponents[j]), len(exponents)
-        )
+        columns["head_norm"] = norm_each(heads, np.array(exponents)[:, None, None])
     return columns
 
 
@@ -203,9 +202,6 @@ def _find_divergences(
     for prefix in ("", "head_"):
         target, path = found[f"{prefix}target"], columns[f"{prefix}path"]
         if target is not None:
-            # A head is a matrix with one column.
-            target = target if prefix == "" else target[..., None]
-            path = path if prefix == "" or path is None else path[..., None]
             found[f"{prefix}divergence"] = _diverge(
                 target, path, settings.p, columns["steps"].shape[-1], before, prefix
             )
@@ -229,15 +225,11 @@ def _diverge(
         if old is None:  # interrupted, after it had forgotten the path
             parts.append(np.full((*target.shape[:3], missing), np.nan))
         else:
-            same = (old.reshape(target.shape) == target).all(axis=(-1, -2))[..., None]
+            same = (old == target).all(axis=tuple(range(3, target.ndim)))[..., None]
             parts.append(np.where(same, earlier[..., :missing], np.nan))
     if path is not None:
-        parts.append(
-            stack_exponents(
-                lambda j: find_divergence(target[:, j, :, None], path[:, j], exponents[j]),
-                len(exponents),
-            )
-        )
+        p = np.array(exponents)[:, None, None]
+        parts.append(divergence_each(target[:, :, :, None], path, p, axes=target.ndim - 3))
     return np.concatenate(parts, axis=-1)
 
 

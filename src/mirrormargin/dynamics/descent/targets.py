@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.dynamics.descent.record import AttentionRecord
-from mirrormargin.dynamics.metrics import find_divergence
 from mirrormargin.errors import SolverError
+from mirrormargin.geometry.batched import divergence_each
 from mirrormargin.svm import solve_attention_svm, solve_decoder_svm, solve_many
 
 __all__ = ["ExponentComparison", "compare_exponents", "solve_joint_targets", "solve_targets"]
@@ -121,7 +121,7 @@ def compare_exponents(record: AttentionRecord) -> ExponentComparison:
         # (P, 1, I, n): the selections of one exponent, solved at all of them.
         at_same = solve_targets(record.problems, chosen[:, j : j + 1], exponents, tol)
         W = record.W[:, j : j + 1]
-        own[:, j] = find_divergence(at_own, W, p)
-        same[:, j] = find_divergence(at_same, W, p)
+        own[:, j] = divergence_each(at_own, W, p, axes=2)
+        same[:, j] = divergence_each(at_same, W, p, axes=2)
     agreement = (chosen[:, :, None] == chosen[:, None]).mean(axis=(0, 3, 4))
     return ExponentComparison(own=own, same=same, agreement=agreement, p=record.p)

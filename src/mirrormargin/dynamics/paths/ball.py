@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigvalsh
 
-from mirrormargin.geometry.numpy_norms import lp_norm, signed_power
+from mirrormargin.geometry import lp_norm, signed_power
 
 __all__ = ["Ball", "BallPoint", "Derivatives", "Objective", "TangentSystem", "keep_positive"]
 

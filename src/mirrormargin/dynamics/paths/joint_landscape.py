@@ -20,13 +20,12 @@ from mirrormargin.attention import AttentionProblem
 from mirrormargin.attention.logits import attend
 from mirrormargin.dynamics.paths.ball import Ball, BallPoint
 from mirrormargin.dynamics.paths.block_losses import (
-    LOG_LOSSES,
     LossByMargins,
     RiseByLogits,
     find_rows,
 )
 from mirrormargin.dynamics.paths.joint_candidates import Candidate
-from mirrormargin.geometry.numpy_norms import lp_norm, signed_power
+from mirrormargin.geometry import lp_norm, signed_power
 
 __all__ = ["AndersonMixing", "JointBlocks", "JointLandscape", "JointPoint"]
 
@@ -74,7 +73,7 @@ class JointBlocks:
     """The loss as a function of v on its ball given W, and of W given v."""
 
     def __init__(self, problem: AttentionProblem, p: float) -> None:
-        self.p, self.loss, self.A = p, LOG_LOSSES[problem.loss_name], find_rows(problem)
+        self.p, self.loss, self.A = p, problem.margin_loss, find_rows(problem)
         self.signed = problem.labels[:, None, None] * problem.tokens
 
     def make_matrix_ball(self, v: Array, R: float) -> Ball:

@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.arguments import check_count, check_exponent, check_number, check_seed
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.paths.block_losses import LOG_LOSSES
+from mirrormargin.attention.losses import LOSSES
 from mirrormargin.dynamics.paths.branches import Found, Progress, follow_branches, read_pairs
 from mirrormargin.dynamics.paths.joint_candidates import Candidate, find_candidates, solve_candidate
 from mirrormargin.dynamics.paths.joint_landscape import JointBlocks, JointLandscape, JointPoint
@@ -229,7 +229,7 @@ def joint_regularization_path(
     check_count("num_starts", num_starts, least=0)
     count = check_count("num_radii", num_radii)
     rng = np.random.default_rng(check_seed(seed))
-    allowed = [name for name, loss in LOG_LOSSES.items() if loss.log_value is not None]
+    allowed = [name for name, loss in LOSSES.items() if loss.vanishes]
     if problem.loss_name not in allowed:
         raise ProblemError(
             f"the loss {problem.loss_name!r} does not vanish at large margins, so it has no joint"

@@ -31,12 +31,11 @@ from numpy.typing import ArrayLike, NDArray
 from mirrormargin.arguments import check_count, check_exponent, check_number, check_seed
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.dynamics.paths.ball import Ball, BallPoint
-from mirrormargin.dynamics.paths.block_losses import LOG_LOSSES, find_gap, find_rows
+from mirrormargin.dynamics.paths.block_losses import find_gap, find_rows
 from mirrormargin.dynamics.paths.branches import Found, Progress, follow_branches, read_radii
 from mirrormargin.dynamics.paths.path_files import read_path, write_path
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
-from mirrormargin.geometry import directional_divergence
-from mirrormargin.geometry.numpy_norms import lp_norm, signed_power
+from mirrormargin.geometry import directional_divergence, lp_norm, signed_power
 from mirrormargin.geometry.threads import limit_threads
 from mirrormargin.svm import AttentionSVM, solve_attention_svm
 
@@ -333,7 +332,7 @@ class _GapLandscape:
         descent = -problem.scaled_gradient(np.zeros_like(target))[0]
         self._steepest = signed_power(descent.reshape(-1), 1 / (p - 1))
         best, second = np.sort(problem.scores, axis=1)[:, :-3:-1].T
-        log_rise = LOG_LOSSES[problem.loss_name].log_rise(best, np.log(0.5 * (best - second)))
+        log_rise = problem.margin_loss.log_rise(best, np.log(0.5 * (best - second)))
         self._settled_below = float(log_rise.min() - np.log(problem.num_sequences))
 
     def list_starts(self, j: int, lowest: float) -> list[tuple[str, Array]]:

@@ -27,9 +27,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, optimize, special, stats
+from scipy import linalg, optimize, special
 
 from mirrormargin.dynamics.rates.laws import Interval
+from mirrormargin.figures.spread import find_half_width
 
 __all__ = [
     "SEARCH",
@@ -110,7 +111,7 @@ def pool_seeds(fits: list[DecayFit], confidence: float) -> tuple[float, Interval
     if np.isnan(exponents).any():
         return np.nan, (-np.inf, np.inf)
     mean = float(exponents.mean())
-    half = float(stats.t.ppf(0.5 + confidence / 2, len(fits) - 1) * stats.sem(exponents))
+    half = float(find_half_width(exponents.std(ddof=1), len(fits), confidence))
     half += 4 * float(np.finfo(float).eps) * abs(mean)
     # An end of the search is a bound and no exponent: that side stays open.
     ends = {fit.exponent for fit in fits if fit.at_search_end}

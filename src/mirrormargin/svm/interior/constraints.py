@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.geometry.numpy_norms import row_norms
+from mirrormargin.geometry import lp_norm
 
 __all__ = ["DENSE_ENTRIES", "Constraints", "MatrixConstraints", "TokenConstraints"]
 
@@ -108,7 +108,7 @@ class MatrixConstraints(Constraints):
         return scaled @ scaled.T
 
     def row_norms(self, exponent: float) -> Array:
-        return row_norms(self._matrix, exponent)
+        return lp_norm(self._matrix, exponent, axis=-1)
 
     def divided(self, scale: float) -> MatrixConstraints:
         return MatrixConstraints(self._matrix / scale)
@@ -174,8 +174,8 @@ class TokenConstraints(Constraints):
         return G
 
     def row_norms(self, exponent: float) -> Array:
-        queries = row_norms(self.queries, exponent)
-        return (row_norms(self.delta, exponent) * queries[:, None]).reshape(-1)
+        queries = lp_norm(self.queries, exponent, axis=-1)
+        return (lp_norm(self.delta, exponent, axis=-1) * queries[:, None]).reshape(-1)
 
     def divided(self, scale: float) -> TokenConstraints:
         return TokenConstraints(self.delta / scale, self.queries)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.geometry.numpy_norms import lp_norm, signed_power
+from mirrormargin.geometry import lp_norm, signed_power
 from mirrormargin.svm.interior.program import Bounds, Program
 
 __all__ = ["RAISE", "FromDual", "FromPrimal", "Iterate", "RowStep", "Rows"]

@@ -35,7 +35,7 @@ import scipy.linalg
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from mirrormargin.geometry.numpy_norms import lp_norm
+from mirrormargin.geometry import lp_norm
 from mirrormargin.svm.interior.constraints import DENSE_ENTRIES, Constraints
 
 __all__ = [

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import ProblemError
-from mirrormargin.geometry.numpy_norms import lp_norm, signed_power
+from mirrormargin.geometry import lp_norm, signed_power
 from mirrormargin.svm.interior.central_path import Path, follow_path
 from mirrormargin.svm.interior.iterate import RAISE
 from mirrormargin.svm.interior.program import (

@@ -1,26 +1,93 @@
-"""Texts of your own: a file of rows with a text and a label.
+"""Files of texts: lines of JSON, plain or compressed, tables, and splits of a file of your own.
 
     reviews.jsonl             {"text": "...", "label": "good"}, one object a line
     reviews.csv, reviews.tsv  a first line with the names of the columns
 
-Splits are by a hash of the text within each class: about a tenth for test, a tenth for validation,
-one of each at least.
+Your own file is split by a hash of the text within each class: about a tenth for test, a tenth for
+validation, at least one of each.
 """
 
 from __future__ import annotations
 
 import csv
+import json
+import lzma
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mirrormargin.data.rows import Texts, number_rows
-from mirrormargin.data.splitting import normalize, split_classes
+from mirrormargin.data.dataset import normalize, shuffle, split_classes
 from mirrormargin.errors import DataError
 
-__all__ = ["SUFFIXES", "number_labelled_texts", "read_own_texts"]
+__all__ = [
+    "SUFFIXES",
+    "Row",
+    "Texts",
+    "number_labelled_texts",
+    "number_rows",
+    "read_own_texts",
+    "read_rows",
+]
 
 SUFFIXES = (".jsonl", ".csv", ".tsv")
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts of one split.
+
+    Attributes:
+        first: The texts, or the first ones of pairs.
+        second: The second ones of pairs, else empty.
+        labels: Numbers of classes.
+    """
+
+    first: list[str]
+    labels: list[int]
+    second: list[str] = field(default_factory=list)
+
+    def shuffled(self) -> Texts:
+        """In an order drawn with seed 0."""
+        order = shuffle(range(len(self.labels)))
+        return Texts(
+            [self.first[i] for i in order],
+            [self.labels[i] for i in order],
+            [self.second[i] for i in order] if self.second else [],
+        )
+
+
+def read_rows(path: Path) -> list[Row]:
+    """One object a line, see :func:`number_rows`."""
+    return [row for _, row in number_rows(path)]
+
+
+def number_rows(path: Path) -> Iterator[tuple[int, Row]]:
+    """One object a line, with the number of the line.
+
+    Raises:
+        DataError: If the file cannot be read, or a line is no JSON object.
+    """
+    line = 0
+    try:
+        with (lzma.open if path.suffix == ".xz" else open)(path, "rt", encoding="utf-8") as file:
+            for line, text in enumerate(file, 1):
+                if not text.strip():
+                    continue
+                row = json.loads(text)
+                if not isinstance(row, dict):
+                    raise DataError(f"{path}, line {line}: not a JSON object but {text[:40]!r}")
+                yield line, row
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}, line {line}: not JSON: {error.msg}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}, after line {line}: not UTF-8: {error.reason}") from error
+    except (lzma.LZMAError, EOFError) as error:
+        raise DataError(f"{path} is damaged: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def read_own_texts(
@@ -37,10 +104,10 @@ def read_own_texts(
         num_rows += 1
         num_conflicts += chosen.setdefault(normalize(text), (text, label))[1] != label
     texts, labels = ([pair[side] for pair in chosen.values()] for side in (0, 1))
-    classes, places = split_classes(labels, list(chosen), path)
+    classes, splits = split_classes(labels, list(chosen), path)
     parts = {
         name: Texts([texts[i] for i in rows], [classes.index(labels[i]) for i in rows])
-        for name, rows in places.items()
+        for name, rows in splits.items()
     }
     note = (
         f"{path.name}: {len(texts):,} texts of {len(classes)} classes. About a tenth of each class"

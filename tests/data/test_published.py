@@ -3,15 +3,17 @@
 import hashlib
 import io
 import json
+import subprocess
+import sys
 import zipfile
 from dataclasses import replace
 
 import pytest
 
-from mirrormargin.data import load_data, official
+from mirrormargin.data import load_data, published
 from mirrormargin.data.download import RemoteFile
-from mirrormargin.data.sources import LAYOUTS, VOCABULARY
-from mirrormargin.data.verified import Source
+from mirrormargin.data.files import Source
+from mirrormargin.data.published import LAYOUTS, VOCABULARY
 from mirrormargin.errors import DataError
 
 
@@ -31,11 +33,11 @@ def sst2(server, data_dir, monkeypatch):
     server.files["SST-2.zip"] = make_zip(rows)
     md5 = hashlib.md5(server.files["SST-2.zip"]).hexdigest()
     recipe = replace(
-        official.RECIPES["sst2"],
+        published.RECIPES["sst2"],
         remotes=(RemoteFile(server.url("SST-2.zip"), "SST-2.zip", md5=md5),),
         counts={"sst2/sst2_train.jsonl": ("label", {0: 30, 1: 30})},
     )
-    monkeypatch.setitem(official.RECIPES, "sst2", recipe)
+    monkeypatch.setitem(published.RECIPES, "sst2", recipe)
     return recipe
 
 
@@ -65,7 +67,7 @@ def test_nothing_is_fetched_unasked(sst2, server):
 
 def test_other_counts_are_refused_and_nothing_is_left(sst2, server, cache, monkeypatch):
     counts = {"sst2/sst2_train.jsonl": ("label", {0: 31, 1: 29})}
-    monkeypatch.setitem(official.RECIPES, "sst2", replace(sst2, counts=counts))
+    monkeypatch.setitem(published.RECIPES, "sst2", replace(sst2, counts=counts))
     with pytest.raises(DataError, match=r"sst2_train.jsonl is not what was published: label"):
         load_data("sst2", download=True)
     assert not list((cache / "data").rglob("*.jsonl"))
@@ -83,18 +85,58 @@ def test_files_that_need_no_conversion_are_put_in_place(server, cache, monkeypat
     server.files["vocab.txt"] = b"[PAD]\n"
     digest = hashlib.sha256(b"[PAD]\n").hexdigest()
     remote = RemoteFile(server.url("vocab.txt"), VOCABULARY.name, 6, digest)
-    monkeypatch.setitem(official.RECIPES, "vocabulary", official.Recipe((remote,)))
-    official.fetch("vocabulary")
+    monkeypatch.setitem(published.RECIPES, "vocabulary", published.Recipe((remote,)))
+    published.make("vocabulary")
     assert (cache / "data" / "wordpiece" / "vocab.txt").read_bytes() == b"[PAD]\n"
 
 
-def test_a_subset_that_is_not_published_says_so(data_dir):
-    with pytest.raises(DataError, match="mnli-subset is not published for download: there are"):
-        load_data("mnli-subset", download=True)
+def test_what_is_not_published_says_so(data_dir):
+    with pytest.raises(DataError, match="digits is not published for download: there are"):
+        published.make("digits")
+
+
+def test_published_files_that_are_there_are_not_fetched(sst2, server, tmp_path):
+    (tmp_path / "here").mkdir()
+    out = tmp_path / "out"
+    with pytest.raises(DataError, match=r"SST-2\.zip is missing: fetch it from http"):
+        published.make("sst2", out, tmp_path / "here")
+    (tmp_path / "here/SST-2.zip").write_bytes(server.files["SST-2.zip"])
+    published.make("sst2", out, tmp_path / "here")
+    assert server.asked == []
+    assert sorted(path.name for path in out.rglob("*.jsonl")) == [
+        "sst2_dev.jsonl",
+        "sst2_train.jsonl",
+    ]
+    assert (tmp_path / "here/SST-2.zip").exists()
+    assert len(published.find_data("sst2", out)) == 2
+
+
+def test_files_without_conversion_are_copied_and_checked(tmp_path, monkeypatch):
+    digest = hashlib.sha256(b"[PAD]\n").hexdigest()
+    remote = RemoteFile("https://nowhere", VOCABULARY.name, 6, digest)
+    monkeypatch.setitem(published.RECIPES, "vocabulary", published.Recipe((remote,)))
+    here = tmp_path / "here" / "wordpiece"
+    here.mkdir(parents=True)
+    (here / "vocab.txt").write_bytes(b"[BAD]\n")
+    with pytest.raises(DataError, match=r"vocab\.txt is damaged"):
+        published.make("vocabulary", tmp_path / "out", tmp_path / "here")
+    (here / "vocab.txt").write_bytes(b"[PAD]\n")
+    published.make("vocabulary", tmp_path / "out", tmp_path / "here")
+    assert (tmp_path / "out" / "wordpiece" / "vocab.txt").read_bytes() == b"[PAD]\n"
+
+
+def test_the_command_makes_a_data_folder(tmp_path):
+    command = [sys.executable, "-m", "mirrormargin.data", "cifar10", "--out", str(tmp_path)]
+    done = subprocess.run(
+        [*command, "--published", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "cifar-10-binary.tar.gz is missing: fetch it from https://" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_every_recipe_makes_the_files_of_a_layout(tmp_path):
-    for name, recipe in official.RECIPES.items():
+    for name, recipe in published.RECIPES.items():
         if name == "vocabulary":
             assert recipe.remotes[0].name == VOCABULARY.name
             continue
@@ -105,7 +147,7 @@ def test_every_recipe_makes_the_files_of_a_layout(tmp_path):
 
 
 def test_every_remote_file_can_be_checked():
-    for recipe in official.RECIPES.values():
+    for recipe in published.RECIPES.values():
         for remote in recipe.remotes:
             assert remote.url.startswith("https://")
             assert remote.sha256 or remote.md5
@@ -116,6 +158,6 @@ def test_counts_of_sst2_are_those_of_the_compact_files(real_data):
     import lzma
     from collections import Counter
 
-    for name, (column, expected) in official.RECIPES["sst2"].counts.items():
+    for name, (column, expected) in published.RECIPES["sst2"].counts.items():
         with lzma.open(real_data / f"{name}.xz", "rt", encoding="utf-8") as rows:
             assert Counter(json.loads(row)[column] for row in rows) == expected

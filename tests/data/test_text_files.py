@@ -6,7 +6,7 @@ import pytest
 
 from mirrormargin.cli import main
 from mirrormargin.data import load_data
-from mirrormargin.data.own_texts import read_own_texts
+from mirrormargin.data.text_files import read_own_texts
 from mirrormargin.errors import DataError
 
 ROWS = [

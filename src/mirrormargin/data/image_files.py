@@ -1,26 +1,40 @@
-"""Images of your own: a folder with a folder for each class, all images of one size.
+"""Files of images: MNIST's format, sprites of CIFAR-10, and a folder of your own.
 
     animals/cat/1.png  animals/cat/2.png  animals/dog/1.png  ...
 
-Splits are by a hash of the pixels within each class: about a tenth for test, a tenth for
-validation, one of each at least. Images are grey if all files are, else of three colours.
+Your own folder has a folder for each class, and all images have one size. It is split by a hash of
+the pixels within each class: about a tenth for test, a tenth for validation, at least one of each.
+Images are grey if all files are, else they have three colours.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mirrormargin.data.image_sets import Images, import_pillow
-from mirrormargin.data.prepared import Arrays
-from mirrormargin.data.splitting import split_classes
+from mirrormargin.data.dataset import split_classes
+from mirrormargin.data.files import Arrays
 from mirrormargin.errors import DataError
 
-__all__ = ["colour", "list_images", "read_image", "read_own_images"]
+__all__ = [
+    "Images",
+    "colour",
+    "list_images",
+    "read_idx",
+    "read_image",
+    "read_own_images",
+    "read_sprite",
+]
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+
+Images = NDArray[np.uint8]
 
 
 def list_images(folder: Path) -> list[Path]:
@@ -65,9 +79,9 @@ def read_own_images(folder: Path, paths: list[Path]) -> tuple[Arrays, str, tuple
         chosen.setdefault(hashlib.sha256(image.tobytes()).hexdigest(), number)
     numbers = list(chosen.values())
     labels = [paths[number].parent.name for number in numbers]
-    classes, places = split_classes(labels, list(chosen), folder)
+    classes, splits = split_classes(labels, list(chosen), folder)
     arrays: Arrays = {}
-    for name, rows in places.items():
+    for name, rows in splits.items():
         stack = np.stack([images[numbers[i]] for i in rows])
         stack = stack[:, None] if stack.ndim == 3 else stack.transpose(0, 3, 1, 2)
         arrays[f"{name}/inputs"] = np.ascontiguousarray(stack)
@@ -86,7 +100,7 @@ def read_image(path: Path) -> Images:
     Raises:
         DataError: If it is no image, or one of more than 8 bits.
     """
-    pillow = import_pillow()
+    pillow = _import_pillow()
     try:
         with pillow.open(path) as picture:
             if picture.mode.startswith(("I", "F")):
@@ -104,3 +118,32 @@ def read_image(path: Path) -> Images:
 def colour(image: Images) -> Images:
     """With three colours, also if it was grey."""
     return image if image.ndim == 3 else np.repeat(image[:, :, None], 3, axis=2)
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """MNIST's own format: 0, 0, 8 (bytes), number of axes; their lengths, big-endian; values."""
+    try:
+        with gzip.open(path) as file:
+            contents = file.read()
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    num_axes = contents[3]
+    shape = np.frombuffer(contents, ">u4", num_axes, offset=4)
+    return np.frombuffer(contents, np.uint8, offset=4 + 4 * num_axes).reshape(shape)
+
+
+def read_sprite(path: Path) -> Images:
+    """A batch as one picture of 100 x 100 tiles of 32 x 32 pixels."""
+    with _import_pillow().open(path) as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+    tiles = pixels.reshape(100, 32, 100, 32, 3).transpose(0, 2, 4, 1, 3)
+    return tiles.reshape(10_000, 3, 32, 32)
+
+
+def _import_pillow() -> Any:
+    """What opens images."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise DataError("images are read by the package Pillow: pip install pillow") from error
+    return Image
