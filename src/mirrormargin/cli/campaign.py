@@ -24,12 +24,10 @@ from mirrormargin.cli.options import (
     DataFolder,
     Positive,
     Quiet,
-    check_writable,
     show_examples,
-    suggest,
 )
 from mirrormargin.cli.terminal import Progress, print_table, say, warn
-from mirrormargin.errors import ClaimError, MirrorMarginError
+from mirrormargin.errors import ClaimError, MirrorMarginError, suggest
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -104,8 +102,10 @@ def campaign(
             say(run.key)
         say(f"{len(missing)} to train" if missing else f"nothing is missing in {records}")
         return 0
+    from mirrormargin.runs import check_writable
+
     for folder in (records, runs):
-        check_writable(folder / "record.json")
+        check_writable(folder / "record.json", make_folders=True)
     try:
         if missing:
             _make_records(chosen, records, runs, data_dir, workers, quiet)

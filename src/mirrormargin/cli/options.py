@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Group, Parameter, Token
-
-from mirrormargin.errors import RunError
 
 __all__ = [
     "OUTPUT",
@@ -33,10 +29,8 @@ __all__ = [
     "Starts",
     "Threads",
     "Wholes",
-    "check_writable",
     "number",
     "show_examples",
-    "suggest",
     "whole",
 ]
 
@@ -78,14 +72,13 @@ def number(type_: Any, tokens: Sequence[Token]) -> float:
 
 
 def _read_exponent(type_: Any, tokens: Sequence[Token]) -> float:
-    text = tokens[0].value
+    from mirrormargin.arguments import check_exponent
+
     try:
-        p = float(text)
+        p: Any = float(tokens[0].value)
     except ValueError:
-        raise ValueError(f"p is {text!r}: give a number above 1") from None
-    if not 1 < p < math.inf:
-        raise ValueError(f"p is {p}, but must be above 1 and finite: near 1 is sparse, 2 is l2")
-    return p
+        p = tokens[0].value
+    return check_exponent(p, error=ValueError)
 
 
 def _read_exponents(type_: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
@@ -193,26 +186,3 @@ Overwrite = Annotated[
 ]
 Json = Annotated[bool, Parameter(group=OUTPUT, help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, Parameter(group=OUTPUT, help="Print no progress and no explanations.")]
-
-
-def suggest(name: str, known: Sequence[str]) -> str:
-    """``did you mean ...?`` with the nearest of the known names, or all of them."""
-    near = get_close_matches(name, known, n=3)
-    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
-
-
-def check_writable(path: Path) -> None:
-    """Try to write beside the file, or where its folder would have to be made.
-
-    Raises:
-        RunError: If that is not possible.
-    """
-    if path.is_dir():
-        raise RunError(f"{path} cannot be written: it is a folder")
-    folder = path.parent
-    try:
-        folder = next(parent for parent in path.absolute().parents if parent.exists())
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror} ({folder})") from error

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter, Token
 
 from mirrormargin.cli.evaluate import Trained, Weights, check_weights, describe_weights
-from mirrormargin.cli.options import Json, Quiet, show_examples, suggest
+from mirrormargin.cli.options import Json, Quiet, show_examples
 from mirrormargin.cli.terminal import print_json, print_table, say
-from mirrormargin.errors import DataError, TrainingError
+from mirrormargin.errors import DataError, TrainingError, suggest
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -16,7 +16,6 @@ from mirrormargin.cli.options import (
     Overwrite,
     Quiet,
     Share,
-    check_writable,
     show_examples,
 )
 from mirrormargin.cli.terminal import print_json, print_table, say
@@ -121,11 +120,11 @@ def prune(
 
 def _check_place(folder: TrainingFolder, out: Path) -> Path:
     """Where to write, if that is possible."""
+    from mirrormargin.runs import check_writable
+
     if folder.owns(out):
         raise RunError(f"{out} belongs to the training itself: choose another name with --out")
     check_writable(out)
-    if not out.parent.is_dir():
-        raise RunError(f"{out} cannot be written: there is no folder {out.parent}, make it first")
     return out
 
 

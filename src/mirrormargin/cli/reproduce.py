@@ -12,7 +12,6 @@ from mirrormargin.cli.options import (
     OUTPUT,
     Json,
     Quiet,
-    check_writable,
     show_examples,
     whole,
 )
@@ -199,9 +198,10 @@ def _run_claims(
     """
     from mirrormargin import claims as library
     from mirrormargin.geometry.threads import count_cores
+    from mirrormargin.runs import check_writable
 
     chosen = library.find_claims(names)
-    check_writable(out / "claims.json")
+    check_writable(out / "claims.json", make_folders=True)
     with Progress(1, "reproduce", quiet) as progress:
 
         def show(done: int, total: int, text: str) -> None:

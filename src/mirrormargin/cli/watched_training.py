@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirrormargin.cli.interrupts import NotedSignals
-from mirrormargin.cli.options import check_writable
 from mirrormargin.cli.terminal import (
     Progress,
     format_number,
@@ -82,12 +81,13 @@ def train_watched(
     """
     import torch
 
+    from mirrormargin.runs import check_writable
     from mirrormargin.training import load_training_data, train_model
     from mirrormargin.training.folder import SUMMARY
     from mirrormargin.training.summary import summarize_training
 
     device = _choose_device(device)
-    check_writable(folder.path / SUMMARY)
+    check_writable(folder.path / SUMMARY, make_folders=True)
     threads_before = torch.get_num_threads()
     if threads is not None:
         torch.set_num_threads(threads)

@@ -1,7 +1,7 @@
 """What is kept: runs as folders of plain files."""
 
-from mirrormargin.runs.files import write_atomically
+from mirrormargin.runs.files import check_writable, write_atomically
 from mirrormargin.runs.folder import read_run, write_run
 from mirrormargin.runs.locks import hold_lock
 
-__all__ = ["hold_lock", "read_run", "write_atomically", "write_run"]
+__all__ = ["check_writable", "hold_lock", "read_run", "write_atomically", "write_run"]

@@ -1,8 +1,9 @@
-"""Files that exist whole or not at all."""
+"""Files that exist whole or not at all, and whether a file can be written."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import IO
 
 from mirrormargin.errors import RunError
 
-__all__ = ["write_atomically"]
+__all__ = ["check_writable", "write_atomically"]
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
@@ -32,3 +33,27 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         # On a read-only disk, even to remove what is not there is an error.
         with suppress(OSError):
             neighbour.unlink(missing_ok=True)
+
+
+def check_writable(path: Path, *, make_folders: bool = False) -> None:
+    """Make sure, before the work and not after it, that a file can be written.
+
+    Args:
+        path: The file; it may exist.
+        make_folders: Whether the writer makes the folders that are missing.
+
+    Raises:
+        RunError: If it cannot.
+    """
+    if path.is_dir():
+        raise RunError(f"{path} cannot be written: it is a folder")
+    folder = path.parent
+    try:
+        if make_folders:
+            folder = next(parent for parent in path.absolute().parents if parent.exists())
+        elif not folder.is_dir():
+            raise RunError(f"{path} cannot be written: there is no folder {folder}, make it first")
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror} ({folder})") from error

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from mirrormargin.cli.lab.destination import Destination, name_run
-from mirrormargin.cli.options import check_writable
 from mirrormargin.errors import RunError
+from mirrormargin.runs import check_writable
 
 
 def put_run(folder, kind="mirror flow"):
@@ -118,4 +118,4 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     file.write_text("")
     for path in (file / "run.json", file / "deeper" / "run.json", tmp_path):
         with pytest.raises(RunError, match="cannot be written"):
-            check_writable(path)
+            check_writable(path, make_folders=True)

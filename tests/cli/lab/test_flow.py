@@ -114,7 +114,3 @@ def test_a_wrong_input_is_one_line_and_exit_2(argv, message, capsys):
     assert captured.out == ""
     assert captured.err.count("\n") == 1
     assert message in captured.err
-
-
-def test_the_early_window_ends_before_the_late_one_begins():
-    assert flow.EARLY[1] <= flow.LEAST_DECADES * 2 / 3

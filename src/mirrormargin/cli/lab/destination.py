@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirrormargin.cli.options import check_writable
 from mirrormargin.cli.terminal import Progress
 from mirrormargin.errors import RunError
 
@@ -48,7 +47,9 @@ class Destination:
         self._old: list[Path] = []
         if folder is None:
             return
-        check_writable(folder / DOCUMENT)
+        from mirrormargin.runs import check_writable
+
+        check_writable(folder / DOCUMENT, make_folders=True)
         self._old = self._find_old(folder)
         if self._old and not overwrite:
             raise RunError(

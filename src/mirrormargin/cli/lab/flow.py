@@ -9,6 +9,7 @@ what it was in decades 20 to 50.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["app", "flow"]
 
 FAILED = 1
-EARLY = (20.0, 50.0)  # decades
-LEAST_DECADES = 100.0  # of a flow whose rate is checked
 
 app = App(
     name="flow",
@@ -101,18 +100,17 @@ def _measure(record: FlowRecord, decades: float) -> dict[str, Any]:
 
     import mirrormargin as mm
     from mirrormargin.dynamics.flow import FlowStatus
+    from mirrormargin.dynamics.rates import choose_windows
     from mirrormargin.errors import ProblemError
 
     name, rate = mm.claimed_rate(record.p)
     holds = None
-    if decades >= LEAST_DECADES and record.status is FlowStatus.FOLLOWED:
-        late = (decades * 2 / 3, decades)
+    if record.status is FlowStatus.FOLLOWED:
         log_k = record.log10_k * np.log(10)
-        # So few points may be recorded that a window holds none: then nothing is known.
-        try:
-            holds = mm.bound_holds(log_k, record.divergence, rate, EARLY, late).holds
-        except ProblemError:
-            holds = None
+        # A short flow has no windows, and few recorded points may leave one empty: who knows then?
+        with suppress(ProblemError):
+            early, late = choose_windows(decades)
+            holds = mm.bound_holds(log_k, record.divergence, rate, early, late).holds
     followed = record.status in (FlowStatus.FOLLOWED, FlowStatus.UNSETTLED)
     has_points = record.log10_k.size > 0
     return {

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from mirrormargin.cli.options import suggest
-from mirrormargin.errors import ProblemError
+from mirrormargin.errors import ProblemError, suggest
 
 if TYPE_CHECKING:
     import numpy as np

@@ -32,7 +32,6 @@ from mirrormargin.cli.options import (
     Quiet,
     Seeds,
     Threads,
-    check_writable,
     show_examples,
 )
 from mirrormargin.cli.terminal import Progress, print_json, say
@@ -125,9 +124,9 @@ def solve(
 
 
 def _check_out(out: Path, problem: str, overwrite: bool) -> None:
+    from mirrormargin.runs import check_writable
+
     check_writable(out)
-    if not out.parent.is_dir():
-        raise RunError(f"{out} cannot be written: {out.parent} is no folder, make it first")
     if out.suffix not in (".npz", ".json"):
         raise RunError(f"{out} cannot be written: name a file that ends in .npz or .json")
     if out.exists() and not overwrite:

@@ -5,6 +5,7 @@ from mirrormargin.dynamics.rates.fit import (
     RateFit,
     RateVerdict,
     bound_holds,
+    choose_windows,
     fit_rate,
 )
 from mirrormargin.dynamics.rates.laws import FORMS, Rate, RateForm, claimed_rate
@@ -17,6 +18,7 @@ __all__ = [
     "RateForm",
     "RateVerdict",
     "bound_holds",
+    "choose_windows",
     "claimed_rate",
     "fit_rate",
 ]
