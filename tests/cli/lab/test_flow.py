@@ -7,7 +7,6 @@ import pytest
 
 import mirrormargin as mm
 from mirrormargin.cli import main
-from mirrormargin.cli.lab import flow
 from mirrormargin.dynamics.flow import FlowRecord
 
 
