@@ -25,6 +25,7 @@ __all__ = [
     "make_console",
     "print_json",
     "print_pairs",
+    "print_rows",
     "print_table",
     "printable",
     "say",
@@ -100,6 +101,21 @@ def print_table(
     if not console.is_terminal:
         console.width = WIDE
     emit(console, table)
+
+
+def print_rows(columns: Sequence[tuple[str, str, str]], rows: Sequence[Mapping[str, Any]]) -> None:
+    """A table of records.
+
+    Args:
+        columns: Title, key and form of each, the last one of text.
+        rows: Numbers and texts by their keys; what is absent is shown as ``-``.
+    """
+
+    def show(value: Any, form: str) -> str:
+        return value if isinstance(value, str) else format_number(value, form)
+
+    lines = [[show(row.get(key), form) for _, key, form in columns] for row in rows]
+    print_table([title for title, _, _ in columns], lines)
 
 
 def print_pairs(pairs: Mapping[str, object], indent: int = 2) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirrormargin.cli.terminal import format_number, print_json, print_table, say
+from mirrormargin.cli.terminal import print_json, print_rows, say
 
 if TYPE_CHECKING:
     from mirrormargin.dynamics import AttentionRecord
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["print_training", "summarize"]
 
 # Title, key and form of each column.
+FIRST_COLUMNS = (("p", "p", "g"), ("runs", "runs", "d"), ("steps", "steps", "d"))
 COLUMNS = (
     ("D median", "divergence", ".2e"),
     ("D worst", "worst_divergence", ".2e"),
@@ -119,16 +120,16 @@ def print_training(
         return
     joint = settings.parameterization == "joint"
     columns = JOINT_COLUMNS if joint else COLUMNS
-    lines = []
-    for row in summary["exponents"]:
-        cells = [f"{row['p']:g}", str(row["runs"]), str(row["steps"])]
-        cells += [format_number(row.get(key), form) for _, key, form in columns]
-        lines.append([*cells, ", ".join(f"{count} {end}" for end, count in row["ends"].items())])
-    print_table(["p", "runs", "steps", *(name for name, _, _ in columns), "ends"], lines)
+    rows = [row | {"ends": _list_ends(row["ends"])} for row in summary["exponents"]]
+    print_rows((*FIRST_COLUMNS, *columns, ("ends", "ends", "")), rows)
     if not is_quiet:
         say(_LEGEND + ("" if joint else _OPTIMAL))
         if folder is not None:
             say(f"wrote {folder}")
+
+
+def _list_ends(ends: dict[str, int]) -> str:
+    return ", ".join(f"{count} {end}" for end, count in ends.items())
 
 
 _LEGEND = """

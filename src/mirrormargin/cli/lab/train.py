@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Group, Parameter
 
 from mirrormargin.cli import interrupts
-from mirrormargin.cli.lab.destination import Destination
+from mirrormargin.cli.lab.kept_runs import Destination, train_safely
 from mirrormargin.cli.lab.problems import KEYS, Problem, load_problems
-from mirrormargin.cli.lab.saved_training import train_safely
 from mirrormargin.cli.lab.summary import print_training, summarize
 from mirrormargin.cli.options import (
     OUTPUT,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mirrormargin.cli.lab.destination import Destination, name_run
+from mirrormargin.cli.lab.kept_runs import Destination, name_run
 from mirrormargin.errors import RunError
 from mirrormargin.runs import check_writable
 
