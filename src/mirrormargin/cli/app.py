@@ -98,25 +98,30 @@ lab = App(
     help="One attention layer, computed exactly: train, solve, flow, path.",
 )
 app["--help"].group = app["--version"].group = Group("Options", sort_key=9)
-app.command("mirrormargin.cli.train:app", name="train", group=MODELS, sort_key=1)
-app.command("mirrormargin.cli.evaluate:app", name="evaluate", group=MODELS, sort_key=2)
-app.command("mirrormargin.cli.prune:app", name="prune", group=MODELS, sort_key=3)
-app.command("mirrormargin.cli.predict:app", name="predict", group=MODELS, sort_key=4)
 app.command(lab)
-lab.command("mirrormargin.cli.lab.train:app", name="train", sort_key=1)
-lab.command("mirrormargin.cli.lab.solve:app", name="solve", sort_key=2)
-lab.command("mirrormargin.cli.lab.curves:flow_app", name="flow", sort_key=3)
-lab.command("mirrormargin.cli.lab.curves:path_app", name="path", sort_key=4)
-app.command("mirrormargin.cli.reproduce:app", name="reproduce", group=PAPERS, sort_key=1)
-app.command("mirrormargin.cli.campaign:app", name="campaign", group=PAPERS, sort_key=2)
-app.command("mirrormargin.cli.reproduce:demo_app", name="demo", group=PAPERS, sort_key=3)
-app.command("mirrormargin.cli.report:app", name="report", group=MORE, sort_key=1)
-app.command("mirrormargin.cli.doctor:app", name="doctor", group=MORE, sort_key=2)
+# Where each command is, in the order of the help.
+COMMANDS = (
+    (app, MODELS, "train", "train:app"),
+    (app, MODELS, "evaluate", "trained_model:evaluate_app"),
+    (app, MODELS, "prune", "prune:app"),
+    (app, MODELS, "predict", "trained_model:predict_app"),
+    (lab, None, "train", "lab.train:app"),
+    (lab, None, "solve", "lab.solve:app"),
+    (lab, None, "flow", "lab.curves:flow_app"),
+    (lab, None, "path", "lab.curves:path_app"),
+    (app, PAPERS, "reproduce", "reproduce:app"),
+    (app, PAPERS, "campaign", "campaign:app"),
+    (app, PAPERS, "demo", "reproduce:demo_app"),
+    (app, MORE, "report", "report:app"),
+    (app, MORE, "doctor", "doctor:app"),
+)
+for index, (parent, group, name, where) in enumerate(COMMANDS):
+    parent.command(f"mirrormargin.cli.{where}", name=name, group=group, sort_key=index)
 
 
 @app.command(
     group=MORE,
-    sort_key=3,
+    sort_key=len(COMMANDS),
     **show_examples(
         (
             ("completion bash > ~/.mirrormargin.bash", "then: source ~/.mirrormargin.bash"),

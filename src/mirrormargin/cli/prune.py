@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from mirrormargin.cli.evaluate import Trained, load_unchanged_data
 from mirrormargin.cli.options import (
     DataFolder,
     Download,
@@ -19,6 +18,7 @@ from mirrormargin.cli.options import (
     show_examples,
 )
 from mirrormargin.cli.terminal import print_json, print_table, say
+from mirrormargin.cli.trained_model import Trained, load_unchanged_data
 from mirrormargin.errors import ModelError, RunError, TrainingError
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from cyclopts import App, Parameter
 
 from mirrormargin.cli.options import (
     OUTPUT,
+    Count,
     Json,
+    Positive,
     Quiet,
     show_examples,
-    whole,
 )
 from mirrormargin.cli.terminal import Progress, print_json, print_pairs, say, warn
 from mirrormargin.cli.verdicts import print_verdicts
@@ -40,16 +41,13 @@ profiles:
 
 # What both commands take.
 Seed = Annotated[
-    int,
+    Count,
     Parameter(
-        converter=whole(),
         metavar="SEED",
-        help="Of other problems and starts; 0 has the published ones.",
+        help="0 gives the published problems and starts, any other seed different ones.",
     ),
 ]
-Workers = Annotated[
-    int, Parameter(converter=whole(1), metavar="N", help="Processes.", show_default="all cores")
-]
+Workers = Annotated[Positive, Parameter(help="Processes.", show_default="all cores")]
 Fresh = Annotated[bool, Parameter(help="Run again what the folder holds already.")]
 Place = Annotated[
     Path, Parameter(metavar="FOLDER", group=OUTPUT, help="Where evidence and verdicts go.")

@@ -97,10 +97,7 @@ def print_table(
             table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*map(_make_cell, row))
-    console = make_console()
-    if not console.is_terminal:
-        console.width = WIDE
-    emit(console, table)
+    _print_wide(table)
 
 
 def print_rows(columns: Sequence[tuple[str, str, str]], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -128,10 +125,15 @@ def print_pairs(pairs: Mapping[str, object], indent: int = 2) -> None:
     table.add_column(overflow="fold")
     for name, value in pairs.items():
         table.add_row(_make_cell(name), _make_cell(str(value)))
+    _print_wide(Padding(table, (0, 0, 0, indent)))
+
+
+def _print_wide(renderable: RenderableType) -> None:
+    """As wide as the terminal is; in a file or a pipe without a limit."""
     console = make_console()
     if not console.is_terminal:
         console.width = WIDE
-    emit(console, Padding(table, (0, 0, 0, indent)))
+    emit(console, renderable)
 
 
 def _make_cell(text: str) -> Text:

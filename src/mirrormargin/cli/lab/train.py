@@ -9,6 +9,7 @@ With --out the record is saved now and then, when the training is interrupted, a
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,9 +19,9 @@ from cyclopts import App, Group, Parameter
 from mirrormargin.cli import interrupts
 from mirrormargin.cli.lab.kept_runs import Destination, train_safely
 from mirrormargin.cli.lab.problems import KEYS, Problem, load_problems
-from mirrormargin.cli.lab.summary import print_training, summarize
 from mirrormargin.cli.options import (
     OUTPUT,
+    Counts,
     Exponents,
     FolderOut,
     Json,
@@ -32,10 +33,9 @@ from mirrormargin.cli.options import (
     Seeds,
     Starts,
     Threads,
-    Wholes,
     show_examples,
 )
-from mirrormargin.cli.terminal import warn
+from mirrormargin.cli.terminal import print_json, print_rows, say, warn
 from mirrormargin.errors import ProblemError, TrainingInterrupted
 
 if TYPE_CHECKING:
@@ -45,6 +45,30 @@ __all__ = ["app", "train"]
 
 STEPS = (2000,)
 START = Group("Start and variants", sort_key=50)
+# Title, key and form of each column.
+FIRST_COLUMNS = (("p", "p", "g"), ("runs", "runs", "d"), ("steps", "steps", "d"))
+COLUMNS = (
+    ("D median", "divergence", ".2e"),
+    ("D worst", "worst_divergence", ".2e"),
+    ("|W|_p", "norm", ".4g"),
+    ("log10 gap", "log10_loss_gap", ".2f"),
+    ("attention", "attention", ".6f"),
+    ("optimal", "optimal", ".0%"),
+)
+JOINT_COLUMNS = (
+    *COLUMNS[:2],
+    ("head D", "head_divergence", ".2e"),
+    COLUMNS[2],
+    ("|v|_p", "head_norm", ".4g"),
+    ("log10 loss", "log10_loss", ".2f"),
+    COLUMNS[4],
+)
+LEGEND = """
+D           directional divergence of W from the max-margin solution of the tokens it selects
+attention   mean weight on the selected, the most attended tokens; medians over the runs"""
+OPTIMAL_LEGEND = """
+log10 gap   log10 of the loss above its floor, which needs all attention on the optimal tokens
+optimal     share of the selected tokens that are optimal"""
 
 app = App(
     name="train",
@@ -108,9 +132,9 @@ def train(
     /,
     *,
     training: Training = Training(),
-    steps: Wholes | None = None,
+    steps: Counts | None = None,
     threads: Threads | None = None,
-    record: Annotated[Wholes | None, Parameter(group=OUTPUT)] = None,
+    record: Annotated[Counts | None, Parameter(group=OUTPUT)] = None,
     out: FolderOut | None = None,
     overwrite: Overwrite = False,
     resume: Annotated[Path | None, Parameter(metavar="FOLDER", group=OUTPUT)] = None,
@@ -129,10 +153,13 @@ def train(
     seeds: list[int | None] = []
     try:
         if resume is not None:
-            given = {"PROBLEM": problem, "--out": out, "--overwrite": overwrite}
-            _refuse_with_resume(
-                [*training.list_given(), *(name for name, value in given.items() if value)]
-            )
+            others = {"PROBLEM": problem, "--out": out, "--overwrite": overwrite}
+            given = [*training.list_given(), *(name for name, value in others.items() if value)]
+            if given:
+                raise ProblemError(
+                    f"{' and '.join(given)} and --resume are given, but the folder says what is"
+                    " trained: leave it out"
+                )
             trained = _resume(resume, steps, record, threads, quiet)
         else:
             if problem is None:
@@ -150,8 +177,20 @@ def train(
     except TrainingInterrupted as interrupt:
         _explain_interrupt(interrupt.record, resume or out)
         return interrupts.exit_code()
-    summary = summarize(trained, seeds)
-    print_training(trained, summary, problem, resume or out, as_json=json, is_quiet=quiet)
+    folder, summary = resume or out, _summarize(trained, seeds)
+    if json:
+        settings = trained.settings
+        about = {
+            "problem": problem,
+            "folder": None if folder is None else str(folder),
+            "step_rule": settings.step_rule,
+            "parameterization": settings.parameterization,
+            "lr": settings.lr,
+            "complete": trained.is_complete,
+        }
+        print_json(about | summary)
+    else:
+        _print(summary["exponents"], trained.settings.parameterization == "joint", folder, quiet)
     return 0
 
 
@@ -175,14 +214,6 @@ def _train(
         out,
         quiet,
     )
-
-
-def _refuse_with_resume(names: list[str]) -> None:
-    if names:
-        raise ProblemError(
-            f"{' and '.join(names)} and --resume are given, but the folder says what is trained:"
-            " leave it out"
-        )
 
 
 def _resume(
@@ -279,3 +310,81 @@ def _explain_interrupt(record: AttentionRecord, folder: Path | None) -> None:
     warn(f"{interrupts.describe()} after {done:,} of {total:,} steps")
     if folder is not None:
         warn(f"to resume: mirrormargin lab train --resume {shlex.quote(str(folder))}")
+
+
+def _summarize(record: AttentionRecord, seeds: Sequence[int | None]) -> dict[str, Any]:
+    """One row for each exponent, medians over its runs, and one for each run."""
+    import numpy as np
+
+    from mirrormargin.dynamics.descent.record import End
+
+    P, E, inits = record.norm.shape[:3]
+    last = _measure_last(record)
+    names = {int(end): end.name.lower().replace("_", " ") for end in End}
+    names[int(End.RUNNING)] = "done" if record.is_complete else "interrupted"
+    rows, runs = [], []
+    for j, p in enumerate(record.settings.p):
+        row: dict[str, Any] = {"p": p, "runs": P * inits, "steps": record.settings.num_steps[j]}
+        for name, values in last.items():
+            row[name] = _reduce(np.median, values[:, j])
+        row["worst_divergence"] = None
+        if "divergence" in last:
+            row["worst_divergence"] = _reduce(np.max, last["divergence"][:, j])
+        if "optimal" in last:
+            row["optimal"] = float(last["optimal"][:, j].mean())
+        found = [names[int(end)] for end in record.end[:, j].ravel()]
+        row["ends"] = {name: found.count(name) for name in names.values() if name in found}
+        rows.append(row)
+    for i, j, k in np.ndindex(P, E, inits):
+        run: dict[str, Any] = {"problem": i, "p": record.settings.p[j], "init": k}
+        if any(seed is not None for seed in seeds):
+            run["seed"] = seeds[i]
+        run["step"] = int(record.steps[i, j, k, -1])
+        run |= {name: float(values[i, j, k]) for name, values in last.items()}
+        run["selection"] = record.final_selection[i, j, k].tolist()
+        runs.append(run | {"end": names[int(record.end[i, j, k])]})
+    return {"exponents": rows, "runs": runs}
+
+
+def _measure_last(record: AttentionRecord) -> dict[str, Any]:
+    """Numbers at the last recorded step, (P, E, I) each."""
+    import numpy as np
+
+    ten = np.log(10)
+    last = {
+        "norm": record.norm[..., -1],
+        "log10_loss": record.log_loss[..., -1] / ten,
+        "log10_loss_gap": record.log_loss_gap[..., -1] / ten,
+        "attention": record.attention[..., -1],
+    }
+    if record.head is None:  # else the problems' own heads play no role
+        optimal = np.stack([problem.optimal_tokens for problem in record.problems])
+        last["optimal"] = (record.final_selection == optimal[:, None, None]).mean(axis=-1)
+    for name in ("divergence", "head_divergence", "head_norm"):
+        values = getattr(record, name)
+        if values is not None:
+            last[name] = values[..., -1]
+    return last
+
+
+def _reduce(reduce: Any, values: Any) -> float | None:
+    """Over the runs that have the number."""
+    import numpy as np
+
+    known = values[~np.isnan(values)]
+    return float(reduce(known)) if known.size else None
+
+
+def _print(
+    exponents: list[dict[str, Any]], is_joint: bool, folder: Path | None, quiet: bool
+) -> None:
+    rows = [
+        row | {"ends": ", ".join(f"{count} {end}" for end, count in row["ends"].items())}
+        for row in exponents
+    ]
+    columns = JOINT_COLUMNS if is_joint else COLUMNS
+    print_rows((*FIRST_COLUMNS, *columns, ("ends", "ends", "")), rows)
+    if not quiet:
+        say(LEGEND + ("" if is_joint else OPTIMAL_LEGEND))
+        if folder is not None:
+            say(f"wrote {folder}")
