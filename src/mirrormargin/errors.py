@@ -29,7 +29,7 @@ __all__ = [
 
 
 class MirrorMarginError(Exception):
-    """Base class: ``except MirrorMarginError`` catches whatever the library raises on purpose."""
+    """Base class: ``except MirrorMarginError`` catches all that the library raises on purpose."""
 
 
 class MirrorMarginWarning(UserWarning):

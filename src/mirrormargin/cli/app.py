@@ -41,7 +41,7 @@ MODELS, LAB, PAPERS, MORE = (
 
 
 class _Formatter(DefaultFormatter):
-    """Titles and columns without boxes; paragraphs are wrapped to the terminal, not as written."""
+    """Titles and columns without boxes; paragraphs are wrapped to the width of the terminal."""
 
     def render_description(
         self, console: Console, options: ConsoleOptions, description: InlineText
@@ -73,7 +73,7 @@ def _get_text(text: InlineText) -> str:
 
 
 def _show_default(value: Any) -> str | None:
-    """Flags that are off and options that are absent go without saying."""
+    """The default in a help text; None for a flag that is off and an option that is absent."""
     if value is None or value is False or value == ():
         return None
     values = value if isinstance(value, tuple) else (value,)
@@ -153,7 +153,7 @@ def describe_mistake(error: CycloptsError) -> str:
 
 
 def _say_what(error: CycloptsError) -> str:
-    """The library's message, or ours where that speaks of parameters and tokens."""
+    """Cyclopts' message, or ours where it would speak of parameters and tokens."""
     name = "" if error.argument is None else error.argument.name
     if isinstance(error, UnknownCommandError):
         return str(error).partition(" Available commands")[0]

@@ -1,4 +1,4 @@
-"""``mirrormargin campaign``: all trainings on real data that claims rest on, as records.
+"""``mirrormargin campaign``: records of all trainings on real data that claims rest on.
 
 imdb-small/adamw/lr0.001-seed0  validation 84.12%  test 83.70%  312 s
 """
@@ -73,17 +73,17 @@ def campaign(
 ) -> int:
     """Make the records of trainings that claims rest on.
 
-    Trains on real data whatever has no record yet, for hours if all are missing.
+    Everything that has no record yet is trained on real data, for hours if all are missing.
 
     Args:
         only: Methods whose folder matches, such as 'imdb-*' or '*/adamw*'; those of the published
             sizes only with a pattern such as 'imdb-paper-3/*'. [default: all]
-        workers: Processes, of one thread each.
-        list_: Say which records are there and train nothing.
-        dry_run: Say what is missing and train nothing.
+        workers: Number of processes, of one thread each.
+        list_: List the records that are there, and train nothing.
+        dry_run: List what is missing, and train nothing.
         records: Where the records are.
         runs: Where trainings keep their weights.
-        store: Write what claims are examined on there, from the records that are complete.
+        store: Also write there the tables that claims are examined on, from complete records.
     """
     from mirrormargin.claims.campaign import methods
 
@@ -196,7 +196,7 @@ def _work(
 
 
 class _Shown:
-    """What is on the terminal: a line for each record, below it the run that is under way."""
+    """What is on the terminal: a line for each record, and below them the run that is under way."""
 
     def __init__(self, is_quiet: bool) -> None:
         self.is_quiet = is_quiet
@@ -247,7 +247,7 @@ def _do_child(*job: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """Also if it was killed and could not say so."""
+    """End when the parent ends, even if it was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -265,7 +265,7 @@ def _print_list(methods: Sequence[Method], folder: Path) -> None:
         runs = list_runs(method, records)
         is_chosen = any(run.with_test for run in runs)
         done = sum(run.is_done(records) for run in runs)
-        # As long as the grid is not decided, the chosen setting's seeds come on top.
+        # Until a setting is chosen from the grid, its other seeds are still to come.
         needed = len(runs)
         if not is_chosen and done < needed:
             needed += len({0, *method.seeds}) - 1

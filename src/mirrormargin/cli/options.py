@@ -40,12 +40,12 @@ OUTPUT = Group("Output", sort_key=90)
 def show_examples(
     examples: Sequence[tuple[str, str]], failed: str = "", more: str = ""
 ) -> dict[str, Any]:
-    """What stands below a command's options: examples, more text, exit codes.
+    """The end of a command's help: examples, more text, exit codes.
 
     Args:
         examples: Pairs of a command line and what it does.
-        failed: What exit code 1 says, if the command has it.
-        more: Stands between the examples and the exit codes.
+        failed: What exit code 1 means, if the command has it.
+        more: Text between the examples and the exit codes.
     """
     lines = ["examples:"]
     for command, meaning in examples:
@@ -173,7 +173,7 @@ FolderOut = Annotated[
 ]
 FileOut = Annotated[Path, Parameter(metavar="FILE", group=OUTPUT)]
 Overwrite = Annotated[
-    bool, Parameter(group=OUTPUT, help="Replace what --out names, if it is of the same kind.")
+    bool, Parameter(group=OUTPUT, help="Replace what --out names if it is of the same kind.")
 ]
 Json = Annotated[bool, Parameter(group=OUTPUT, help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, Parameter(group=OUTPUT, help="Print no progress and no explanations.")]

@@ -73,11 +73,11 @@ def prune(
     The result is written to a file. Nothing is trained again.
 
     Args:
-        share: Of the entries to remove, between 0 and 1.
+        share: Share of the entries to remove, between 0 and 1.
         matrices: blocks, attention (keys, queries and values), or a regular expression for names
             such as blocks.0.query.weight.
         ranking: Remove the smallest entries of all matrices, or the same share of each.
-        weights: Those of the best epoch on validation data, or of the last.
+        weights: selected, of the best epoch on validation data; or final, of the last.
         format: See below.
         evaluate: Measure the accuracy on validation data, before and after.
         out: Where to write it. [default: in FOLDER, named by the share]
@@ -88,7 +88,7 @@ def prune(
 
     trained = TrainingFolder(folder)
     trained.read_config()
-    file = _check_place(trained, out or trained.name_pruned(share, format))
+    file = _check_file(trained, out or trained.name_pruned(share, format))
     from mirrormargin.training import pruning
     from mirrormargin.training.sparsity import select_matrices
     from mirrormargin.training.tensor_files import measure_file_sizes, save_pruned
@@ -118,8 +118,8 @@ def prune(
     return 0
 
 
-def _check_place(folder: TrainingFolder, out: Path) -> Path:
-    """Where to write, if that is possible."""
+def _check_file(folder: TrainingFolder, out: Path) -> Path:
+    """The file, if it can be written and is not one of the training's own."""
     from mirrormargin.runs import check_writable
 
     if folder.owns(out):
@@ -129,7 +129,7 @@ def _check_place(folder: TrainingFolder, out: Path) -> Path:
 
 
 def _refuse_loss(state: dict[str, Tensor], out: Path) -> None:
-    """A file of the same weights may be written again, any other one not."""
+    """A file that holds these weights may be written again; any other needs --overwrite."""
     from mirrormargin.training import load_pruned
 
     if not out.exists():

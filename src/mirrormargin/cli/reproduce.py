@@ -1,4 +1,4 @@
-"""``mirrormargin reproduce`` and ``demo``: run what claims of the papers say, and judge them."""
+"""``mirrormargin reproduce`` and ``demo``: run the experiments of the papers' claims, and judge."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROFILES = """\
 profiles:
   quick   everything that needs no data set, about a minute on two cores
   full    all seeds and sizes, some minutes
-  paper   as full, and the published sizes of text transformers, for days without a GPU
+  paper   full and the published sizes of text transformers, days without a GPU
 
 """ + (
     "Claims on real data are judged on stored records in the quick profile. The others train what"
@@ -48,8 +48,8 @@ Seed = Annotated[
     ),
 ]
 Workers = Annotated[Positive, Parameter(help="Processes.", show_default="all cores")]
-Fresh = Annotated[bool, Parameter(help="Run again what the folder holds already.")]
-Place = Annotated[
+Fresh = Annotated[bool, Parameter(help="Run everything again, even what the folder holds.")]
+Folder = Annotated[
     Path, Parameter(metavar="FOLDER", group=OUTPUT, help="Where evidence and verdicts go.")
 ]
 
@@ -79,20 +79,20 @@ def reproduce(
     seed: Seed = 0,
     workers: Workers | None = None,
     fresh: Fresh = False,
-    out: Place = Path("mirrormargin-claims"),
+    out: Folder = Path("mirrormargin-claims"),
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Run what claims of the papers say, and judge them.
+    """Check claims of the papers: run their experiments and judge the numbers.
 
     Without a name, list all claims.
 
     Args:
         claims: all, a paper such as A, the beginning of a name such as A.thm, or a name.
         profile: How many seeds and steps, see below.
-        records: Records of trainings that need not be made again. [default: records, if it is
-            there]
-        no_training: Examine the records of trainings that are there; train nothing.
+        records: Folder with records of trainings, which are not repeated. [default: records, if it
+            exists]
+        no_training: Use only the records that are there, and train nothing.
     """
     if not claims:
         _print_list(json)
@@ -141,7 +141,7 @@ def demo(
     seed: Seed = 0,
     workers: Workers | None = None,
     fresh: Fresh = False,
-    out: Place = Path("mirrormargin-demo"),
+    out: Folder = Path("mirrormargin-demo"),
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
@@ -167,7 +167,7 @@ def demo(
 
 
 def _write_page(out: Path, seed: int) -> Path | None:
-    """The page, or None where what draws it is not installed: the verdicts are there without it."""
+    """The page; None if the libraries that draw it are missing, for verdicts need none."""
     from mirrormargin.report import write_report
 
     command = f"mirrormargin demo --seed {seed}"
@@ -190,9 +190,9 @@ def _run_claims(
     train: bool = True,
     quiet: bool,
 ) -> dict[str, Any]:
-    """Run claims with a bar of progress; what an interrupt leaves is used by the next call.
+    """Run claims with a progress bar; after an interrupt, the next call uses what is done.
 
-    What is returned has the rows of these claims alone, whatever else the folder knows.
+    The result has the rows of these claims alone; the folder may hold others.
     """
     from mirrormargin import claims as library
     from mirrormargin.geometry.threads import count_cores

@@ -1,7 +1,7 @@
 """``mirrormargin train``: a model on real data, by a configuration such as ``imdb/small``.
 
-Every option is a short name of a setting (``--lr 0.001`` is ``--set optimizer.lr=0.001``), or says
-how to train without any effect on the result.
+An option is either a short name of a setting (``--lr 0.001`` is ``--set optimizer.lr=0.001``) or
+says where and how to compute, which does not change the result.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ OPTIMIZER, LENGTH, DATA, COMPUTING = (
     for index, title in enumerate(("Optimizer", "Training", "Data", "Computing"), start=10)
 )
 FOLDER_TEXT = (
-    "A configuration says all that is not given. The folder of a training,"
+    "The configuration has all settings that are not given. The folder of a training,"
     " runs/CONFIGURATION-DIGEST without --out, keeps checkpoints: the same command resumes a"
     " training that was stopped or killed, to the same bits, and prints the results of one that"
     " has ended."
@@ -89,22 +89,22 @@ class Settings:
     Attributes:
         optimizer: Instead of the configuration's.
         lr: Learning rate.
-        momentum: Of MirrorDescent, SGD and SNGD.
+        momentum: Momentum of MirrorDescent, SGD and SNGD.
         weight_decay: Decoupled for AdamW and MirrorAdam.
-        schedule: Of the learning rate, after its warmup.
-        warmup: Share of all steps to warm up in.
+        schedule: Learning rate after the warmup.
+        warmup: Share of all steps in which the learning rate rises.
         epochs: Passes through the data.
         batch_size: Examples in a step.
-        stop_accuracy: End at this training accuracy.
+        stop_accuracy: Stop at this training accuracy.
         paper_protocol: Evaluate on test data after every epoch.
-        seed_init: Of initial weights alone.
-        seed_order: Of the order of the data alone.
-        seed_dropout: Of dropout and augmentation alone.
+        seed_init: Seed of initial weights alone.
+        seed_order: Seed of the order of the data alone.
+        seed_dropout: Seed of dropout and augmentation alone.
         data: Other data: the name of a data set, a file .jsonl, .csv or .tsv of texts, or a folder
             with a folder of images for each class.
-        text_column: In your file. [default: text]
-        label_column: In your file. [default: label]
-        length: Tokens kept of a text.
+        text_column: Column of the texts in your file. [default: text]
+        label_column: Column of the labels in your file. [default: label]
+        length: Tokens of a text that are kept.
         num_train: Examples to learn from.
         compile: Compile the model (torch.compile).
         precision: mixed is bfloat16, on a GPU.
@@ -177,12 +177,12 @@ def train(
 
     Args:
         configuration: DATA/SIZE, see below.
-        seed: Of initial weights, order and dropout.
+        seed: Seed of initial weights, order and dropout.
         set_: Any setting, such as optimizer.scale=0.1, model.dropout=0 or
             sparsifier={"kind": "L1Penalty", "strength": 3e-5}; may be repeated. --show lists all.
-        no_test: Leave the test data alone.
+        no_test: Do not evaluate on test data.
         device: Where to compute; auto takes a GPU if there is one.
-        checkpoint_every: What a killed training loses at most.
+        checkpoint_every: Time between checkpoints, the most that a killed training loses.
         out: Train in this folder, or continue there. [default: runs/NAME-DIGEST]
         tensorboard: Write TensorBoard events too.
         show: Print all settings and train nothing.
@@ -230,7 +230,7 @@ def train(
 def _read_config(
     name: str, seed: int | None, assignments: tuple[str, ...], settings: Settings
 ) -> TrainingConfig:
-    """The configuration with all that is given.
+    """The configuration with the given settings.
 
     Raises:
         TrainingError: If there is no such configuration or setting, one is given twice, or has no
@@ -277,7 +277,7 @@ def _read_settings(seed: int | None, settings: Settings) -> dict[str, Any]:
 
 
 def _find_path(data: Path) -> str:
-    """The whole path of your own data: results are of use wherever they are looked at from."""
+    """The absolute path of your own data, so that results do not depend on the working folder."""
     from mirrormargin.data import DATA_SETS
 
     path = data.expanduser()

@@ -42,7 +42,7 @@ inputs:
 """
 
 # The arguments of all commands that use a trained model.
-Trained = Annotated[Path, Parameter(help="Where mirrormargin train worked.")]
+Trained = Annotated[Path, Parameter(help="The folder of a training, from mirrormargin train.")]
 Weights = Annotated[
     str,
     Parameter(
@@ -102,11 +102,11 @@ def evaluate(
     """Measure the loss and the accuracy of a trained model.
 
     Args:
-        split: Part of the data that was trained on. [default: validation]
+        split: Which part of the data of the training. [default: validation]
         data: Labelled data instead: a file .jsonl, .csv or .tsv of texts, or a folder with a folder
             of images for each class.
-        text_column: In that file. [default: as in training]
-        label_column: In that file. [default: as in training]
+        text_column: Column of the texts in that file. [default: as in training]
+        label_column: Column of the labels in that file. [default: as in training]
     """
     from mirrormargin import training
 
@@ -150,7 +150,7 @@ def evaluate(
 
 
 def _check_weights(folder: TrainingFolder, weights: str) -> None:
-    """Make sure that something was trained, to its end, and that there are such weights.
+    """Make sure that the training has ended and that there are such weights.
 
     Raises:
         TrainingError: If not.
@@ -165,7 +165,7 @@ def _check_weights(folder: TrainingFolder, weights: str) -> None:
 
 
 def _describe_weights(weights: str) -> str:
-    """A line that names them."""
+    """A line that says which weights were used."""
     meaning = {
         "selected": "the weights of the best epoch on validation data (selected)",
         "final": "the weights of the last epoch (final)",
@@ -174,10 +174,10 @@ def _describe_weights(weights: str) -> str:
 
 
 def load_unchanged_data(folder: TrainingFolder, data_dir: Path | None, download: bool) -> DataSet:
-    """What the model of a folder was trained on.
+    """The data that the model of a folder was trained on.
 
     Raises:
-        TrainingError: If its files are not the same any more.
+        TrainingError: If its files have changed.
     """
     from mirrormargin.training.building import load_training_data
 
@@ -310,6 +310,6 @@ def _print(answers: list[dict[str, Any]], attention: bool) -> None:
 
 
 def _shorten(text: str) -> str:
-    """Both ends: a path says most in its last part."""
+    """Both ends of the text, for a path says most in its last part."""
     half = (WIDEST - 5) // 2
     return text if len(text) <= WIDEST else f"{text[:half].rstrip()} ... {text[-half:].lstrip()}"

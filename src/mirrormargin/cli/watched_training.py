@@ -1,4 +1,4 @@
-"""One training on real data: started or resumed, watched, ended where nothing is lost, printed.
+"""One training on real data: started or resumed, shown as it runs, stopped safely, summarized.
 
 Its files are those of a mirrormargin.training.folder.TrainingFolder.
 """
@@ -41,7 +41,7 @@ GROUPS = {
 def find_summary(
     folder: TrainingFolder, config: TrainingConfig, *, with_test: bool
 ) -> dict[str, Any] | None:
-    """What is asked for, if it is there."""
+    """The summary that the folder holds, if it answers what is asked for."""
     summary = folder.read_summary()
     if summary is None or summary.get("digest") != config.digest():
         return None
@@ -54,7 +54,7 @@ def _is_unchanged(sha256: dict[str, str], config: TrainingConfig) -> bool:
     """Whether your own file is still the one that was trained on; named data sets do not change."""
     path = Path(config.data.name)
     if path.is_absolute() and path.is_dir():
-        return False  # many files: loading them tells
+        return False  # many files: they are compared when they are loaded
     if not path.is_file():
         return True
     return hashlib.sha256(path.read_bytes()).hexdigest() in sha256.values()
@@ -177,7 +177,7 @@ class _Watch:
             self.print_epochs(self.folder.read_metrics("epoch"))
 
     def print_epochs(self, rows: list[dict[str, Any]]) -> None:
-        """Those that have not been printed yet."""
+        """Print the epochs that have not been printed yet."""
         if not self.is_quiet:
             self.progress.close()
             for row in rows[self._printed :]:
@@ -195,7 +195,7 @@ def _explain_interrupt(folder: TrainingFolder, is_default_folder: bool) -> None:
 
 
 def print_settings(config: TrainingConfig) -> None:
-    """Every setting by the name that ``--set`` takes."""
+    """Print every setting by the name that ``--set`` takes."""
     say(config.name)
     rows: dict[str, Any] = {}
     for key, value in config.as_dict().items():
@@ -207,7 +207,7 @@ def print_settings(config: TrainingConfig) -> None:
 
 
 def _print_beginning(config: TrainingConfig, data: DataSet, folder: Path) -> None:
-    """What is trained, on a few lines, without what is as always."""
+    """A few lines about what is trained; settings at their defaults are left out."""
     model = _list_options(vars(config.model))
     batch = min(config.batch_size, len(data.train))
     steps = len(data.train) // batch
@@ -254,7 +254,7 @@ def _describe_epoch(row: dict[str, Any], epochs: int) -> str:
 
 
 def print_summary(summary: dict[str, Any]) -> None:
-    """Accuracies, weights, what is left when most of them are removed, token selection."""
+    """Print accuracies, weights, the accuracies after pruning, and token selection."""
     parts = [name for name in ("validation", "test") if name in summary]
     rows = []
     for name in parts:

@@ -41,13 +41,13 @@ Callback = Callable[[int, int], None]
 
 
 class Destination:
-    """A folder for the runs of one command, or nowhere.
+    """The folder for the runs of one command, if they are kept.
 
     Args:
-        folder: Where; None for nowhere.
-        kind: The kind of its runs.
-        problem: What the user named.
-        overwrite: Whether runs of this kind that are there already may be replaced.
+        folder: Where to keep them; None to keep nothing.
+        kind: The kind of the runs, as in run.json.
+        problem: The problem as the user named it.
+        overwrite: Whether existing runs of this kind may be replaced.
 
     Raises:
         RunError: If the folder cannot be written, or holds something that must not be lost.
@@ -80,15 +80,15 @@ class Destination:
         """Follow a curve for each problem and exponent, and keep it.
 
         Args:
-            label: Of the bar of progress.
+            label: Label of the progress bar.
             problems: Each with its seed or None.
-            exponents: All for each problem.
-            follow: From a problem, an exponent and a callback for progress to a record, None if
-                there is none, and the numbers to show.
+            exponents: Followed for every problem.
+            follow: Takes a problem, an exponent and a callback for progress; returns a record, or
+                None if there is no curve, and the numbers to show.
             quiet: Whether to show no progress.
 
         Returns:
-            The numbers of each, with its seed.
+            The numbers of each curve, with its seed.
         """
         jobs = [(seed, problem, p) for seed, problem in problems for p in exponents]
         rows, kept = [], set()
@@ -122,11 +122,11 @@ class Destination:
             for path in [old / DOCUMENT, *old.glob("arrays-*.npz")]:
                 path.unlink(missing_ok=True)
             if old != self.folder:
-                with suppress(OSError):  # somebody has put something else there
+                with suppress(OSError):  # it holds something else, which stays
                     old.rmdir()
 
     def _find_old(self, folder: Path) -> list[Path]:
-        """Folders of the runs that are there; whatever else is there is an error."""
+        """Folders of the runs that are there; anything else is an error."""
         if not folder.is_dir():
             return []
         old = []
@@ -174,7 +174,7 @@ def train_safely(
     Args:
         start: Begins the training.
         resume: Continues from a record.
-        folder: Where to save; None for nowhere.
+        folder: Where to save; None to save nothing.
         quiet: Whether to show no progress.
 
     Raises:
@@ -225,7 +225,7 @@ class _Watch:
     def __call__(self, done: int, total: int) -> None:
         self.progress.update(_share(done, total), "stopping" if self.signals.have_come else "")
         if not self._begun:
-            # Before the first record there is nothing to save; and compiling is no training.
+            # Nothing is recorded yet, and the time until now went into compiling.
             self._begun, self._saved = True, done
             self._due = time.monotonic() + SAVE_EVERY
             return

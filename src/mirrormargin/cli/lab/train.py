@@ -88,14 +88,14 @@ app = App(
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What is trained; None of it goes with --resume, where the folder has the say.
+    """What is trained; with --resume the folder says that, and none of these may be given.
 
     Attributes:
-        step_rule: How long a step is. [default: normalized]
+        step_rule: Rule for the length of a step. [default: normalized]
         lr: Learning rate, one or one for each p. [default: 0.1]
         eps: Added to the norm that normalized steps are divided by.
         max_lr: Largest step of Polyak's rule.
-        init_std: Deviation of normal entries at the start. [default: 0, start at zero]
+        init_std: Standard deviation of normal entries at the start. [default: 0, start at zero]
         init_seeds: One start for each, as 1 2 3 or 1-10. [default: 0]
         joint: Train the head too.
         decay: Steps lr / (k + 1)^X at step k; with --joint.
@@ -148,7 +148,7 @@ def train(
     Args:
         steps: How many, one number or one for each p. [default: 2000]
         record: How many log-spaced steps to record, or which ones. [default: 50]
-        resume: Continue what --out kept there, instead of PROBLEM and its options.
+        resume: Resume the training that --out kept there; instead of PROBLEM and its options.
     """
     seeds: list[int | None] = []
     try:
@@ -242,7 +242,7 @@ def _resume(
 
 
 def _refuse_real(folder: Path) -> None:
-    """Trainings on real data are resumed by the command that began them: say which."""
+    """A training on real data is resumed by the command that began it: say which."""
     from mirrormargin.training.folder import TrainingFolder
 
     real = TrainingFolder(folder)
@@ -256,7 +256,7 @@ def _refuse_real(folder: Path) -> None:
 
 
 def _read_options(training: Training) -> dict[str, Any]:
-    """What the library's call gets, but the problems."""
+    """The arguments of the library's function, except the problems."""
     _check_together(training)
     import mirrormargin as mm
 
@@ -299,7 +299,7 @@ def _check_together(training: Training) -> None:
 
 
 def _flatten(values: tuple[Any, ...]) -> Any:
-    """A single number as such: it stands for all exponents, or for a count."""
+    """A single number instead of a list of one: it counts for all exponents."""
     return values[0] if len(values) == 1 else list(values)
 
 
@@ -368,7 +368,7 @@ def _measure_last(record: AttentionRecord) -> dict[str, Any]:
 
 
 def _reduce(reduce: Any, values: Any) -> float | None:
-    """Over the runs that have the number."""
+    """Reduce the numbers of the runs that have one."""
     import numpy as np
 
     known = values[~np.isnan(values)]
