@@ -15,12 +15,16 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from mirrormargin.errors import GeometryError, ProblemError
+
+# NumPy is imported where arrays are read: the command line checks its numbers without it.
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
 
 __all__ = [
     "check_choice",
@@ -36,7 +40,6 @@ __all__ = [
     "read_numbers",
 ]
 
-Array = NDArray[np.float64]
 Error = type[Exception]
 
 MOST_SEED = 2**64 - 1
@@ -89,7 +92,7 @@ def check_number(
 
 def _to_float(value: Any) -> float:
     """The number, or nan for what is none."""
-    if isinstance(value, (str, bytes, bool, np.bool_)):
+    if isinstance(value, (str, bytes)) or _is_bool(value):
         return math.nan
     try:
         return float(value)
@@ -97,6 +100,11 @@ def _to_float(value: Any) -> float:
         return math.inf if value > 0 else -math.inf
     except (TypeError, ValueError, RuntimeError):
         return math.nan
+
+
+def _is_bool(value: Any) -> bool:
+    """Of Python or of NumPy."""
+    return isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b"
 
 
 def check_count(
@@ -115,7 +123,7 @@ def check_count(
         3
     """
     try:
-        number = least - 1 if isinstance(value, (bool, np.bool_)) else operator.index(value)
+        number = least - 1 if _is_bool(value) else operator.index(value)
     except TypeError:
         number = least - 1
     if number < least or (most is not None and number > most):
@@ -159,6 +167,8 @@ def check_exponent(p: Any, *, error: Error = GeometryError) -> float:
 
 def read_exponents(p: Any, *, error: Error = ProblemError) -> Array:
     """One exponent or several, as an array of shape (E,)."""
+    import numpy as np
+
     if np.ndim(p) > 1 or np.size(p) == 0:
         raise error(f"p has shape {np.shape(p)}: give a number, or a list of numbers")
     given = p if np.ndim(p) else [p]
@@ -188,6 +198,8 @@ def read_array(
         >>> read_array("head", [1, 2], shape=(2,), meaning="one number for each coordinate")
         array([1., 2.])
     """
+    import numpy as np
+
     array = np.array(read_numbers(name, value, error=error), dtype=np.float64, order="C")
     if shape is not None:
         check_shape(name, array, shape, meaning, error=error)
@@ -198,6 +210,8 @@ def read_array(
 
 def read_numbers(name: str, value: Any, *, error: Error = ProblemError) -> NDArray[Any]:
     """The array as it is, not copied: booleans, integers or floats."""
+    import numpy as np
+
     try:
         if hasattr(value, "detach"):
             # NumPy knows no bfloat16, and reads no tensor that requires a gradient.
@@ -226,6 +240,8 @@ def check_shape(
 
 def check_finite(name: str, array: Array, *, error: Error = ProblemError) -> None:
     """Raise where an entry is nan or infinite, and name the first."""
+    import numpy as np
+
     finite = np.isfinite(array)
     if not finite.all():
         first = tuple(int(i) for i in np.argwhere(~finite)[0])

@@ -1,4 +1,4 @@
-"""On what a run was made: versions and machine."""
+"""What a run was computed with: versions and machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PACKAGES = ("numpy", "scipy", "numba", "torch")
 
 
 def list_versions() -> dict[str, str]:
-    """Of this package, Python, and the packages that numbers come from."""
+    """Versions of this package, of Python, and of the packages that the numbers depend on."""
     python = {"python": platform.python_version()}
     return (
         {"mirrormargin": _find("mirrormargin")} | python | {name: _find(name) for name in PACKAGES}

@@ -1,5 +1,9 @@
 """The errors this library raises on purpose: what was given, what is allowed, what to do."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 __all__ = [
@@ -20,11 +24,12 @@ __all__ = [
     "SolverError",
     "TrainingError",
     "TrainingInterrupted",
+    "suggest",
 ]
 
 
 class MirrorMarginError(Exception):
-    """Base class: ``except MirrorMarginError`` catches whatever the library raises on purpose."""
+    """Base class: ``except MirrorMarginError`` catches all that the library raises on purpose."""
 
 
 class MirrorMarginWarning(UserWarning):
@@ -56,19 +61,19 @@ class DataError(MirrorMarginError, ValueError):
 
 
 class ModelError(MirrorMarginError, ValueError):
-    """A model cannot be built or loaded as asked, or was given inputs it has no place for."""
+    """A model cannot be built or loaded as asked, or was given inputs that it cannot take."""
 
 
 class TrainingError(MirrorMarginError, ValueError):
-    """A training cannot run as configured, or its folder cannot be gone on with."""
+    """A training cannot run as configured, or cannot be resumed from its folder."""
 
 
 class DivergedError(TrainingError):
-    """The loss of a training is not finite any more."""
+    """The loss of a training is no longer finite."""
 
 
 class ClaimError(MirrorMarginError, ValueError):
-    """No claim has such a name, or its run was asked for in a way that there is not."""
+    """There is no claim of that name, or it cannot be run as asked."""
 
 
 class SolverError(MirrorMarginError, RuntimeError):
@@ -92,11 +97,11 @@ class RunError(MirrorMarginError, RuntimeError):
 
 
 class ReportError(MirrorMarginError, ValueError):
-    """A report cannot be made of what was given, or lacks what it draws with."""
+    """A report cannot be made from what was given, or a library that draws it is missing."""
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Training was interrupted from the keyboard; ``record`` holds what is done and goes on.
+    """Training was interrupted from the keyboard; ``record`` holds what is done, to be resumed.
 
     Not a MirrorMarginError: ``except Exception`` must let an interrupt pass.
     """
@@ -104,3 +109,33 @@ class TrainingInterrupted(KeyboardInterrupt):
     def __init__(self, message: str, record: Any) -> None:
         super().__init__(message)
         self.record = record
+
+
+def suggest(
+    name: str,
+    known: Sequence[str],
+    *,
+    most: int = 3,
+    cutoff: float = 0.6,
+    otherwise: str | None = None,
+) -> str:
+    """The end of a message about an unknown name: the nearest known ones.
+
+    Args:
+        name: What was given.
+        known: What is allowed.
+        most: How many to suggest.
+        cutoff: How alike they must be, from 0 to 1.
+        otherwise: What to say if none is near; None lists all of them.
+
+    Example:
+        >>> suggest("polyac", ["constant", "polyak"])
+        'did you mean polyak?'
+        >>> suggest("fast", ["constant", "polyak"])
+        'there are constant, polyak'
+    """
+    near = [one for one in known if one.lower() == name.lower()]
+    near = near or get_close_matches(name, known, n=most, cutoff=cutoff)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"there are {', '.join(known)}" if otherwise is None else otherwise

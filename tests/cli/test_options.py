@@ -12,7 +12,7 @@ COMMANDS = ("train", "solve", "flow", "path")
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--p", "1"], "--p: p is 1.0, but must be above 1 and finite"),
+        (["--p", "1"], "--p: p is 1.0: give a number above 1 and below inf; near 1, such as 1.1"),
         (["--p", "nan"], "--p: p is nan"),
         (["--p", "inf"], "--p: p is inf"),
         (["--p", "two"], "--p: p is 'two': give a number above 1"),

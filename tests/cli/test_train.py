@@ -249,7 +249,7 @@ def test_own_images_are_trained_on_and_a_change_of_them_is_noticed(tmp_path, cap
         (["digits/tiny", "--joint"], "Unknown option: --joint"),
         (["digits/tiny", "--epcohs", "3"], "Unknown option: --epcohs. Did you mean --epochs?"),
         (["digits/tiny", "--p", "1.1", "2"], "'2' is more than this command takes"),
-        (["digits/tiny", "--p", "1"], "--p: p is 1.0, but must be above 1 and finite"),
+        (["digits/tiny", "--p", "1"], "--p: p is 1.0: give a number above 1 and below inf"),
         (["digits/tiny", "--seed", "1-3"], "--seed: the value is '1-3': give an integer >= 0"),
         (["digits/tiny", "--set", "optimizer.rate=1"], "no setting 'optimizer.rate': there are"),
         (["digits/tiny", "--set", "epochs"], "a setting is given as name=value"),

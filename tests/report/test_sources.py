@@ -184,7 +184,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_the_work(
 ) -> None:
     with pytest.raises(ReportError, match="is a folder"):
         write_report([claims_folder], tmp_path)
-    with pytest.raises(ReportError, match="does not exist"):
+    with pytest.raises(ReportError, match=r"there is no folder .*no, make it first"):
         write_report([claims_folder], tmp_path / "no" / "r.html")
     for name, end in (("r.pdf", ".pdf"), ("r", "nothing")):
         with pytest.raises(ReportError, match=rf"ends in {end}: .*\.html, \.htm .*\.md"):

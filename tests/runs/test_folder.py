@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mirrormargin.errors import RunError
-from mirrormargin.runs import read_run, write_atomically, write_run
+from mirrormargin.runs import check_writable, read_run, write_atomically, write_run
 
 ARRAYS = {
     "reals": np.array([[1.5, np.nan], [np.inf, -0.0]]),
@@ -247,3 +247,18 @@ def test_objects_are_neither_written_nor_read(tmp_path):
 def test_a_document_has_no_nan(tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         write(tmp_path, document={"x": float("nan")})
+
+
+def test_a_file_that_cannot_be_written_is_known_before(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    check_writable(tmp_path / "file")
+    check_writable(tmp_path / "new")
+    check_writable(tmp_path / "a" / "b" / "new", make_folders=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"file"}
+    assert (tmp_path / "file").read_text() == "mine"
+    with pytest.raises(RunError, match="cannot be written: it is a folder"):
+        check_writable(tmp_path)
+    with pytest.raises(RunError, match=r"there is no folder .*a, make it first"):
+        check_writable(tmp_path / "a" / "new")
+    with pytest.raises(RunError, match="cannot be written: Not a directory"):
+        check_writable(tmp_path / "file" / "new", make_folders=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from types import MappingProxyType
 
 from mirrormargin.claims.claim import Claim
@@ -43,7 +42,7 @@ from mirrormargin.claims.stories import (
     uniform_starts,
 )
 from mirrormargin.claims.story import Story
-from mirrormargin.errors import ClaimError
+from mirrormargin.errors import ClaimError, suggest
 
 __all__ = ["CLAIMS", "PAPERS", "STORIES", "find_claims"]
 
@@ -156,9 +155,7 @@ def find_claims(names: Sequence[str]) -> list[Claim]:
     for name in names:
         if not any(_matches(claim, name) for claim in CLAIMS):
             known = [*PAPERS, *(claim.id for claim in CLAIMS)]
-            near = [one for one in known if one.lower() == name.lower()]
-            near = near or get_close_matches(name, known, n=3, cutoff=0.4)
-            hint = f"did you mean {', '.join(near)}?" if near else "see mirrormargin reproduce"
+            hint = suggest(name, known, cutoff=0.4, otherwise="see mirrormargin reproduce")
             raise ClaimError(f"there is no claim {name!r}: {hint}")
     return [claim for claim in CLAIMS if any(_matches(claim, name) for name in names)]
 

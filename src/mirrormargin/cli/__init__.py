@@ -25,13 +25,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; ``argv`` is without the program's name.
 
     0: done. 1: done, but something does not hold, as each command's help says. 2: a user's
-    mistake, one line on stderr. 130 and 143: ended by SIGINT or SIGTERM. 141: nobody reads.
+    mistake, one line on stderr. 130 and 143: ended by SIGINT or SIGTERM. 141: the reader of a pipe
+    has closed it.
     """
     with interrupts.raise_on_signals():
         try:
             code = _run(sys.argv[1:] if argv is None else list(argv))
             if interrupts.is_received() and code != interrupts.exit_code():
-                raise KeyboardInterrupt  # somebody has swallowed it
+                raise KeyboardInterrupt  # a library has swallowed it
             # Here rather than at interpreter exit, where a closed pipe could no longer be caught.
             sys.stdout.flush()
             return code
@@ -79,5 +80,5 @@ def _run(argv: list[str]) -> int:
 
 
 def _discard_output() -> None:
-    """Python flushes again when it exits: let that go nowhere."""
+    """Python flushes stdout again when it exits: send that to the null device."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

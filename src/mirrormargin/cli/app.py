@@ -15,7 +15,14 @@ from cyclopts.exceptions import (
     UnknownCommandError,
     UnusedCliTokensError,
 )
-from cyclopts.help import ColumnSpec, DefaultFormatter, DescriptionRenderer, NameRenderer, TableSpec
+from cyclopts.help import (
+    ColumnSpec,
+    DefaultFormatter,
+    DescriptionRenderer,
+    InlineText,
+    NameRenderer,
+    TableSpec,
+)
 
 from mirrormargin import __version__
 from mirrormargin.cli.options import show_examples
@@ -28,16 +35,23 @@ if TYPE_CHECKING:
 __all__ = ["app", "describe_mistake", "import_listed"]
 
 MODELS, LAB, PAPERS, MORE = (
-    Group(title, sort_key=place)
-    for place, title in enumerate(("Models on real data", "The exact lab", "The papers", "More"))
+    Group(title, sort_key=index)
+    for index, title in enumerate(("Models on real data", "The exact lab", "The papers", "More"))
 )
 
 
 class _Formatter(DefaultFormatter):
-    """Titles and columns without boxes."""
+    """Titles and columns without boxes; paragraphs are wrapped to the width of the terminal."""
+
+    def render_description(
+        self, console: Console, options: ConsoleOptions, description: InlineText
+    ) -> None:
+        for paragraph in _get_text(description).split("\n\n"):
+            console.print(" ".join(paragraph.split()) + "\n")
 
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
         from rich.padding import Padding
+        from rich.text import Text
 
         if not panel.entries:
             return
@@ -46,12 +60,20 @@ class _Formatter(DefaultFormatter):
             ColumnSpec(renderer=NameRenderer(width), style="cyclopts.name", max_width=width),
             ColumnSpec(renderer=DescriptionRenderer(), overflow="fold"),
         )
+        for entry in panel.entries:
+            if isinstance(entry.description, InlineText):
+                text = " ".join(_get_text(entry.description).split())
+                entry.description.primary_renderable = Text(text)
         console.print(f"{panel.title}:", style="bold")
         emit(console, Padding(TableSpec().build(columns, panel.entries), (0, 0, 1, 2)))
 
 
+def _get_text(text: InlineText) -> str:
+    return getattr(text.primary_renderable, "plain", "")
+
+
 def _show_default(value: Any) -> str | None:
-    """Flags that are off and options that are absent go without saying."""
+    """The default in a help text; None for a flag that is off and an option that is absent."""
     if value is None or value is False or value == ():
         return None
     values = value if isinstance(value, tuple) else (value,)
@@ -76,25 +98,30 @@ lab = App(
     help="One attention layer, computed exactly: train, solve, flow, path.",
 )
 app["--help"].group = app["--version"].group = Group("Options", sort_key=9)
-app.command("mirrormargin.cli.train:app", name="train", group=MODELS, sort_key=1)
-app.command("mirrormargin.cli.evaluate:app", name="evaluate", group=MODELS, sort_key=2)
-app.command("mirrormargin.cli.prune:app", name="prune", group=MODELS, sort_key=3)
-app.command("mirrormargin.cli.predict:app", name="predict", group=MODELS, sort_key=4)
 app.command(lab)
-lab.command("mirrormargin.cli.lab.train:app", name="train", sort_key=1)
-lab.command("mirrormargin.cli.lab.solve:app", name="solve", sort_key=2)
-lab.command("mirrormargin.cli.lab.flow:app", name="flow", sort_key=3)
-lab.command("mirrormargin.cli.lab.path:app", name="path", sort_key=4)
-app.command("mirrormargin.cli.reproduce:app", name="reproduce", group=PAPERS, sort_key=1)
-app.command("mirrormargin.cli.campaign:app", name="campaign", group=PAPERS, sort_key=2)
-app.command("mirrormargin.cli.demo:app", name="demo", group=PAPERS, sort_key=3)
-app.command("mirrormargin.cli.report:app", name="report", group=MORE, sort_key=1)
-app.command("mirrormargin.cli.doctor:app", name="doctor", group=MORE, sort_key=2)
+# Where each command is, in the order of the help.
+COMMANDS = (
+    (app, MODELS, "train", "train:app"),
+    (app, MODELS, "evaluate", "trained_model:evaluate_app"),
+    (app, MODELS, "prune", "prune:app"),
+    (app, MODELS, "predict", "trained_model:predict_app"),
+    (lab, None, "train", "lab.train:app"),
+    (lab, None, "solve", "lab.solve:app"),
+    (lab, None, "flow", "lab.curves:flow_app"),
+    (lab, None, "path", "lab.curves:path_app"),
+    (app, PAPERS, "reproduce", "reproduce:app"),
+    (app, PAPERS, "campaign", "campaign:app"),
+    (app, PAPERS, "demo", "reproduce:demo_app"),
+    (app, MORE, "report", "report:app"),
+    (app, MORE, "doctor", "doctor:app"),
+)
+for index, (parent, group, name, where) in enumerate(COMMANDS):
+    parent.command(f"mirrormargin.cli.{where}", name=name, group=group, sort_key=index)
 
 
 @app.command(
     group=MORE,
-    sort_key=3,
+    sort_key=len(COMMANDS),
     **show_examples(
         (
             ("completion bash > ~/.mirrormargin.bash", "then: source ~/.mirrormargin.bash"),
@@ -126,7 +153,7 @@ def describe_mistake(error: CycloptsError) -> str:
 
 
 def _say_what(error: CycloptsError) -> str:
-    """The library's message, or ours where that speaks of parameters and tokens."""
+    """Cyclopts' message, or ours where it would speak of parameters and tokens."""
     name = "" if error.argument is None else error.argument.name
     if isinstance(error, UnknownCommandError):
         return str(error).partition(" Available commands")[0]

@@ -1,4 +1,4 @@
-"""``mirrormargin campaign``: all trainings on real data that claims rest on, as records.
+"""``mirrormargin campaign``: records of all trainings on real data that claims rest on.
 
 imdb-small/adamw/lr0.001-seed0  validation 84.12%  test 83.70%  312 s
 """
@@ -24,12 +24,10 @@ from mirrormargin.cli.options import (
     DataFolder,
     Positive,
     Quiet,
-    check_writable,
     show_examples,
-    suggest,
 )
 from mirrormargin.cli.terminal import Progress, print_table, say, warn
-from mirrormargin.errors import ClaimError, MirrorMarginError
+from mirrormargin.errors import ClaimError, MirrorMarginError, suggest
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -63,41 +61,29 @@ app = App(
 @app.default
 def campaign(
     *,
-    only: Annotated[
-        tuple[str, ...],
-        Parameter(
-            consume_multiple=1,
-            metavar="PATTERN...",
-            show_default="all",
-            help="Methods whose folder matches, such as 'imdb-*' or '*/adamw*'; those of the"
-            " published sizes only with a pattern such as 'imdb-paper-3/*'.",
-        ),
-    ] = (),
-    workers: Annotated[Positive, Parameter(help="Processes, of one thread each.")] = 2,
+    only: Annotated[tuple[str, ...], Parameter(consume_multiple=1, metavar="PATTERN...")] = (),
+    workers: Positive = 2,
     data_dir: DataFolder | None = None,
-    list_: Annotated[
-        bool, Parameter(name="--list", help="Say which records are there and train nothing.")
-    ] = False,
-    dry_run: Annotated[bool, Parameter(help="Say what is missing and train nothing.")] = False,
-    records: Annotated[
-        Path, Parameter(metavar="FOLDER", group=OUTPUT, help="Where the records are.")
-    ] = Path("records"),
-    runs: Annotated[
-        Path, Parameter(metavar="FOLDER", group=OUTPUT, help="Where trainings keep their weights.")
-    ] = Path("campaign"),
-    store: Annotated[
-        Path | None,
-        Parameter(
-            metavar="FOLDER",
-            group=OUTPUT,
-            help="Write what claims are examined on there, from the records that are complete.",
-        ),
-    ] = None,
+    list_: Annotated[bool, Parameter(name="--list")] = False,
+    dry_run: bool = False,
+    records: Annotated[Path, Parameter(metavar="FOLDER", group=OUTPUT)] = Path("records"),
+    runs: Annotated[Path, Parameter(metavar="FOLDER", group=OUTPUT)] = Path("campaign"),
+    store: Annotated[Path | None, Parameter(metavar="FOLDER", group=OUTPUT)] = None,
     quiet: Quiet = False,
 ) -> int:
     """Make the records of trainings that claims rest on.
 
-    Trains on real data whatever has no record yet, for hours if all are missing.
+    Everything that has no record yet is trained on real data, for hours if all are missing.
+
+    Args:
+        only: Methods whose folder matches, such as 'imdb-*' or '*/adamw*'; those of the published
+            sizes only with a pattern such as 'imdb-paper-3/*'. [default: all]
+        workers: Number of processes, of one thread each.
+        list_: List the records that are there, and train nothing.
+        dry_run: List what is missing, and train nothing.
+        records: Where the records are.
+        runs: Where trainings keep their weights.
+        store: Also write there the tables that claims are examined on, from complete records.
     """
     from mirrormargin.claims.campaign import compared_methods
 
@@ -116,8 +102,10 @@ def campaign(
             say(run.key)
         say(f"{len(missing)} to train" if missing else f"nothing is missing in {records}")
         return 0
+    from mirrormargin.runs import check_writable
+
     for folder in (records, runs):
-        check_writable(folder / "record.json")
+        check_writable(folder / "record.json", make_folders=True)
     try:
         if missing:
             _make_records(chosen, records, runs, data_dir, workers, quiet)
@@ -208,7 +196,7 @@ def _work(
 
 
 class _Shown:
-    """What is on the terminal: a line for each record, below it the run that is under way."""
+    """What is on the terminal: a line for each record, and below them the run that is under way."""
 
     def __init__(self, is_quiet: bool) -> None:
         self.is_quiet = is_quiet
@@ -259,7 +247,7 @@ def _do_child(*job: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """Also if it was killed and could not say so."""
+    """End when the parent ends, even if it was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -277,7 +265,7 @@ def _print_list(methods: Sequence[Method], folder: Path) -> None:
         runs = list_runs(method, records)
         is_chosen = any(run.with_test for run in runs)
         done = sum(run.is_done(records) for run in runs)
-        # As long as the grid is not decided, the chosen setting's seeds come on top.
+        # Until a setting is chosen from the grid, its other seeds are still to come.
         needed = len(runs)
         if not is_chosen and done < needed:
             needed += len({0, *method.seeds}) - 1

@@ -1,4 +1,4 @@
-"""``mirrormargin doctor``: what this machine offers, and whether the optimizer works on it."""
+"""``mirrormargin doctor``: what this machine has, and whether the optimizer works on it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def doctor(*, json: Json = False) -> int:
 
 
 def _describe_machine() -> dict[str, Any]:
-    """Each entry on its own: a broken installation is what a doctor gets to see."""
+    """Each entry is found separately, so that a broken installation spoils only its own line."""
     entries: dict[str, Callable[[], Any]] = {
         "platform": platform.platform,
         "cores": os.cpu_count,
@@ -124,7 +124,7 @@ def _judge(check: Callable[[], None]) -> dict[str, Any]:
 
 
 def _refuse_interrupt() -> None:
-    """An import that was interrupted may raise anything: that is no finding."""
+    """An interrupted import may raise any error: do not report that as a finding."""
     if interrupts.is_received():
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: raised at once, or noted and obeyed where nothing is lost."""
+"""SIGINT and SIGTERM: raised at once, or noted until a loop can stop without losing anything."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _received: signal.Signals | None = None  # the last one, since main() began
 class _Interrupt(KeyboardInterrupt):
     """What a signal raises.
 
-    A class of its own, for Python notes that a bare KeyboardInterrupt has left code that a C
-    library ran, and then ends the process by SIGINT whatever its exit code.
+    It has its own class because of what Python does when a bare KeyboardInterrupt leaves code that
+    a C library called: it ends the process by SIGINT, and our exit code is lost.
     """
 
 
@@ -52,12 +52,12 @@ def exit_code() -> int:
 
 
 def describe() -> str:
-    """How the command ended, in a word."""
+    """How the command ended, in one word."""
     return "terminated" if _received == signal.SIGTERM else "interrupted"
 
 
 class NotedSignals:
-    """Whether SIGINT or SIGTERM has come, for loops that stop where nothing is lost.
+    """Whether SIGINT or SIGTERM has come, for loops that choose where to stop.
 
     Attributes:
         have_come: Whether one has; a second signal interrupts at once.

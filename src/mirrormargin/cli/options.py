@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Group, Parameter, Token
 
-from mirrormargin.errors import RunError
-
 __all__ = [
     "OUTPUT",
     "Count",
+    "Counts",
     "DataFolder",
     "Download",
     "Exponent",
@@ -29,13 +26,10 @@ __all__ = [
     "Positive",
     "Quiet",
     "Seeds",
+    "Share",
+    "Starts",
     "Threads",
-    "Wholes",
-    "check_writable",
-    "number",
     "show_examples",
-    "suggest",
-    "whole",
 ]
 
 MOST_SEEDS = 100_000  # in one range: more is a slip of the finger
@@ -46,12 +40,12 @@ OUTPUT = Group("Output", sort_key=90)
 def show_examples(
     examples: Sequence[tuple[str, str]], failed: str = "", more: str = ""
 ) -> dict[str, Any]:
-    """What stands below a command's options: examples, more text, exit codes.
+    """The end of a command's help: examples, more text, exit codes.
 
     Args:
         examples: Pairs of a command line and what it does.
-        failed: What exit code 1 says, if the command has it.
-        more: Stands between the examples and the exit codes.
+        failed: What exit code 1 means, if the command has it.
+        more: Text between the examples and the exit codes.
     """
     lines = ["examples:"]
     for command, meaning in examples:
@@ -61,37 +55,67 @@ def show_examples(
     return {"help_epilogue": "\n\n".join(part for part in parts if part)}
 
 
-def whole(least: int = 0) -> Callable[[Any, Sequence[Token]], int]:
-    """A converter for one whole number that is not smaller than ``least``."""
-
-    def read(type_: Any, tokens: Sequence[Token]) -> int:
-        return _read_whole(tokens[0].value, least)
-
-    return read
+def _one(read: Callable[[str], Any], **options: Any) -> Parameter:
+    """One value, read from its text."""
+    return Parameter(converter=lambda _, tokens: read(tokens[0].value), **options)
 
 
-def number(type_: Any, tokens: Sequence[Token]) -> float:
-    """A converter for one number, not nan; its range is the library's to check."""
-    return _read_number(tokens[0].value)
+def _several(read: Callable[[str], Any], **options: Any) -> Parameter:
+    """At least one value."""
+
+    def convert(type_: Any, tokens: Sequence[Token]) -> tuple[Any, ...]:
+        return tuple(read(token.value) for token in tokens)
+
+    return Parameter(converter=convert, consume_multiple=1, **options)
 
 
-def _read_exponent(type_: Any, tokens: Sequence[Token]) -> float:
-    text = tokens[0].value
+def _distinct(read: Callable[[str], Sequence[Any]], **options: Any) -> Parameter:
+    """Values of which none is given twice; one text may stand for several."""
+
+    def convert(type_: Any, tokens: Sequence[Token]) -> tuple[Any, ...]:
+        values: dict[Any, None] = {}  # in their order
+        for value in (value for token in tokens for value in read(token.value)):
+            if value in values:
+                raise ValueError(f"{value} is given with repetitions: give each value once")
+            values[value] = None
+        return tuple(values)
+
+    return Parameter(converter=convert, consume_multiple=1, **options)
+
+
+def _read_number(text: str) -> float:
+    """Not nan; the range is the library's to check."""
     try:
-        p = float(text)
+        found = float(text)
     except ValueError:
-        raise ValueError(f"p is {text!r}: give a number above 1") from None
-    if not 1 < p < math.inf:
-        raise ValueError(f"p is {p}, but must be above 1 and finite: near 1 is sparse, 2 is l2")
-    return p
+        found = math.nan
+    if math.isnan(found):
+        raise ValueError(f"the value is {text!r}: give a number")
+    return found
 
 
-def _read_exponents(type_: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
-    return _refuse_repetitions([_read_exponent(type_, [token]) for token in tokens])
+def _read_count(text: str, least: int = 0) -> int:
+    try:
+        found = int(text)
+    except ValueError:
+        raise ValueError(f"the value is {text!r}: give an integer >= {least}") from None
+    if found < least:
+        raise ValueError(f"the value is {found}: give an integer >= {least}")
+    return found
 
 
-def _read_seeds(type_: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
-    return _refuse_repetitions([seed for token in tokens for seed in _read_range(token.value)])
+def _read_positive(text: str) -> int:
+    return _read_count(text, least=1)
+
+
+def _read_exponent(text: str) -> float:
+    from mirrormargin.arguments import check_exponent
+
+    try:
+        p: Any = float(text)
+    except ValueError:
+        p = text
+    return check_exponent(p, error=ValueError)
 
 
 def _read_range(text: str) -> range:
@@ -111,70 +135,34 @@ def _read_range(text: str) -> range:
     return range(start, stop + 1)
 
 
-def _refuse_repetitions(values: list[Any]) -> tuple[Any, ...]:
-    seen = set()
-    for value in values:
-        if value in seen:
-            raise ValueError(f"{value} is given with repetitions: give each value once")
-        seen.add(value)
-    return tuple(values)
-
-
-def _read_numbers(type_: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
-    return tuple(_read_number(token.value) for token in tokens)
-
-
-def _read_wholes(type_: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
-    return tuple(_read_whole(token.value, 0) for token in tokens)
-
-
-def _read_number(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if math.isnan(found):
-        raise ValueError(f"the value is {text!r}: give a number")
-    return found
-
-
-def _read_whole(text: str, least: int) -> int:
-    try:
-        found = int(text)
-    except ValueError:
-        raise ValueError(f"the value is {text!r}: give an integer >= {least}") from None
-    if found < least:
-        raise ValueError(f"the value is {found}: give an integer >= {least}")
-    return found
-
-
-def _several(converter: Callable[..., Any], **options: Any) -> Parameter:
-    return Parameter(converter=converter, consume_multiple=1, **options)
-
-
 # What an option takes.
-Number = Annotated[float, Parameter(converter=number, metavar="X")]
-Numbers = Annotated[tuple[float, ...], _several(_read_numbers, metavar="X...")]
-Count = Annotated[int, Parameter(converter=whole(), metavar="N")]
-Positive = Annotated[int, Parameter(converter=whole(1), metavar="N")]
-Wholes = Annotated[tuple[int, ...], _several(_read_wholes, metavar="N...")]
+Number = Annotated[float, _one(_read_number, metavar="X")]
+Numbers = Annotated[tuple[float, ...], _several(_read_number, metavar="X...")]
+Share = Annotated[float, _one(_read_number, metavar="SHARE")]
+Count = Annotated[int, _one(_read_count, metavar="N")]
+Counts = Annotated[tuple[int, ...], _several(_read_count, metavar="N...")]
+Positive = Annotated[int, _one(_read_positive, metavar="N")]
 
 # The options themselves.
 Exponent = Annotated[
-    float,
-    Parameter(converter=_read_exponent, metavar="P", help="Exponent of the geometry, above 1."),
+    float, _one(_read_exponent, metavar="P", help="Exponent of the geometry, above 1.")
 ]
 Exponents = Annotated[
     tuple[float, ...],
-    _several(_read_exponents, metavar="P...", help="Exponents of the geometry, above 1."),
+    _distinct(
+        lambda text: (_read_exponent(text),),
+        metavar="P...",
+        help="Exponents of the geometry, above 1.",
+    ),
 ]
 Seeds = Annotated[
     tuple[int, ...],
-    _several(_read_seeds, metavar="SEED...", help="Seeds of the problems, such as 1 2 3 or 1-100."),
+    _distinct(
+        _read_range, metavar="SEED...", help="Seeds of the problems, such as 1 2 3 or 1-100."
+    ),
 ]
-Threads = Annotated[
-    int, Parameter(converter=whole(1), metavar="N", help="Cores to use.", show_default="all")
-]
+Starts = Annotated[tuple[int, ...], _distinct(_read_range, metavar="SEED...")]
+Threads = Annotated[Positive, Parameter(help="Cores to use.", show_default="all")]
 DataFolder = Annotated[
     Path,
     Parameter(metavar="FOLDER", help="Where the data is.", show_default="$MIRRORMARGIN_DATA"),
@@ -185,30 +173,7 @@ FolderOut = Annotated[
 ]
 FileOut = Annotated[Path, Parameter(metavar="FILE", group=OUTPUT)]
 Overwrite = Annotated[
-    bool, Parameter(group=OUTPUT, help="Replace what --out names, if it is of the same kind.")
+    bool, Parameter(group=OUTPUT, help="Replace what --out names if it is of the same kind.")
 ]
 Json = Annotated[bool, Parameter(group=OUTPUT, help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, Parameter(group=OUTPUT, help="Print no progress and no explanations.")]
-
-
-def suggest(name: str, known: Sequence[str]) -> str:
-    """``did you mean ...?`` with the nearest of the known names, or all of them."""
-    near = get_close_matches(name, known, n=3)
-    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
-
-
-def check_writable(path: Path) -> None:
-    """Try to write beside the file, or where its folder would have to be made.
-
-    Raises:
-        RunError: If that is not possible.
-    """
-    if path.is_dir():
-        raise RunError(f"{path} cannot be written: it is a folder")
-    folder = path.parent
-    try:
-        folder = next(parent for parent in path.absolute().parents if parent.exists())
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror} ({folder})") from error

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from mirrormargin.cli.evaluate import Trained, load_unchanged_data
 from mirrormargin.cli.options import (
     DataFolder,
     Download,
     FileOut,
     Json,
-    Number,
     Overwrite,
     Quiet,
-    check_writable,
+    Share,
     show_examples,
 )
 from mirrormargin.cli.terminal import print_json, print_table, say
+from mirrormargin.cli.trained_model import Trained, load_unchanged_data
 from mirrormargin.errors import ModelError, RunError, TrainingError
 
 if TYPE_CHECKING:
@@ -56,42 +55,15 @@ def prune(
     folder: Trained,
     /,
     *,
-    share: Annotated[
-        Number, Parameter(metavar="SHARE", help="Of the entries to remove, between 0 and 1.")
-    ],
-    matrices: Annotated[
-        str,
-        Parameter(
-            metavar="NAME",
-            help="blocks, attention (keys, queries and values), or a regular expression for names"
-            " such as blocks.0.query.weight.",
-        ),
-    ] = "blocks",
-    ranking: Annotated[
-        Literal["global", "matrix"],
-        Parameter(
-            metavar="NAME",
-            help="Remove the smallest entries of all matrices, or the same share of each.",
-        ),
-    ] = "global",
-    weights: Annotated[
-        Literal["selected", "final"],
-        Parameter(
-            metavar="NAME", help="Those of the best epoch on validation data, or of the last."
-        ),
-    ] = "selected",
-    format: Annotated[
-        Literal["safetensors", "sparse"], Parameter(metavar="NAME", help="See below.")
-    ] = "safetensors",
-    evaluate: Annotated[
-        bool, Parameter(help="Measure the accuracy on validation data, before and after.")
-    ] = False,
+    share: Share,
+    matrices: Annotated[str, Parameter(metavar="NAME")] = "blocks",
+    ranking: Literal["global", "matrix"] = "global",
+    weights: Literal["selected", "final"] = "selected",
+    format: Literal["safetensors", "sparse"] = "safetensors",
+    evaluate: bool = False,
     data_dir: DataFolder | None = None,
     download: Download = False,
-    out: Annotated[
-        FileOut | None,
-        Parameter(help="Where to write it.", show_default="in FOLDER, named by the share"),
-    ] = None,
+    out: FileOut | None = None,
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -99,6 +71,16 @@ def prune(
     """Set the smallest weights of a trained model to zero.
 
     The result is written to a file. Nothing is trained again.
+
+    Args:
+        share: Share of the entries to remove, between 0 and 1.
+        matrices: blocks, attention (keys, queries and values), or a regular expression for names
+            such as blocks.0.query.weight.
+        ranking: Remove the smallest entries of all matrices, or the same share of each.
+        weights: selected, of the best epoch on validation data; or final, of the last.
+        format: See below.
+        evaluate: Measure the accuracy on validation data, before and after.
+        out: Where to write it. [default: in FOLDER, named by the share]
     """
     if not 0 < share < 1:
         raise TrainingError(f"--share is {share:g}: give a number between 0 and 1, such as 0.95")
@@ -106,7 +88,7 @@ def prune(
 
     trained = TrainingFolder(folder)
     trained.read_config()
-    file = _check_place(trained, out or trained.name_pruned(share, format))
+    file = _check_file(trained, out or trained.name_pruned(share, format))
     from mirrormargin.training import pruning
     from mirrormargin.training.sparsity import select_matrices
     from mirrormargin.training.tensor_files import measure_file_sizes, save_pruned
@@ -136,18 +118,18 @@ def prune(
     return 0
 
 
-def _check_place(folder: TrainingFolder, out: Path) -> Path:
-    """Where to write, if that is possible."""
+def _check_file(folder: TrainingFolder, out: Path) -> Path:
+    """The file, if it can be written and is not one of the training's own."""
+    from mirrormargin.runs import check_writable
+
     if folder.owns(out):
         raise RunError(f"{out} belongs to the training itself: choose another name with --out")
     check_writable(out)
-    if not out.parent.is_dir():
-        raise RunError(f"{out} cannot be written: there is no folder {out.parent}, make it first")
     return out
 
 
 def _refuse_loss(state: dict[str, Tensor], out: Path) -> None:
-    """A file of the same weights may be written again, any other one not."""
+    """A file that holds these weights may be written again; any other needs --overwrite."""
     from mirrormargin.training import load_pruned
 
     if not out.exists():

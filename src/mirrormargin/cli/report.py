@@ -39,23 +39,21 @@ app = App(
 
 @app.default
 def report(
-    *sources: Annotated[
-        Path, Parameter(name="SOURCE", required=True, help="Folders with claims or runs.")
-    ],
-    out: Annotated[FileOut, Parameter(help="The page, or verdicts as .md.")] = Path("report.html"),
-    figures: Annotated[
-        Path | None,
-        Parameter(
-            metavar="FOLDER", group=OUTPUT, help="Also write every figure and its numbers here."
-        ),
-    ] = None,
-    title: Annotated[
-        str | None, Parameter(metavar="TEXT", group=OUTPUT, help="Heading of the page.")
-    ] = None,
+    *sources: Annotated[Path, Parameter(name="SOURCE", required=True)],
+    out: FileOut = Path("report.html"),
+    figures: Annotated[Path | None, Parameter(metavar="FOLDER", group=OUTPUT)] = None,
+    title: Annotated[str | None, Parameter(metavar="TEXT", group=OUTPUT)] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Show claims and runs on one HTML page that needs no network."""
+    """Show claims and runs on one HTML page that needs no network.
+
+    Args:
+        sources: Folders with claims or runs.
+        out: The page, or verdicts as .md.
+        figures: Also write every figure and its numbers here.
+        title: Heading of the page.
+    """
     from mirrormargin.report import write_report
 
     words = ["mirrormargin", "report", *map(str, sources), "--out", str(out)]

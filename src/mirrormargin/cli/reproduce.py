@@ -1,4 +1,4 @@
-"""``mirrormargin reproduce``: run what a claim of the papers says, and judge it."""
+"""``mirrormargin reproduce`` and ``demo``: run the experiments of the papers' claims, and judge."""
 
 from __future__ import annotations
 
@@ -14,24 +14,22 @@ from mirrormargin.cli.options import (
     Json,
     Positive,
     Quiet,
-    check_writable,
     show_examples,
 )
 from mirrormargin.cli.terminal import Progress, print_json, print_pairs, say, warn
 from mirrormargin.cli.verdicts import print_verdicts
-from mirrormargin.errors import ClaimError
+from mirrormargin.errors import ClaimError, ReportError
 
-__all__ = ["Fresh", "Place", "Seed", "Workers", "app", "judge", "reproduce", "run_claims"]
+__all__ = ["app", "demo", "demo_app", "judge", "reproduce"]
 
 FAILED = 1
-FOLDER = Path("mirrormargin-claims")
 RECORDS = Path("records")
 
 PROFILES = """\
 profiles:
   quick   everything that needs no data set, about a minute on two cores
   full    all seeds and sizes, some minutes
-  paper   as full, and the published sizes of text transformers, for days without a GPU
+  paper   full and the published sizes of text transformers, days without a GPU
 
 """ + (
     "Claims on real data are judged on stored records in the quick profile. The others train what"
@@ -41,20 +39,23 @@ profiles:
     " machine."
 )
 
-# The options of all commands that run claims.
+# What both commands take.
 Seed = Annotated[
     Count,
-    Parameter(metavar="SEED", help="Of other problems and starts; 0 has the published ones."),
+    Parameter(
+        metavar="SEED",
+        help="0 gives the published problems and starts, any other seed different ones.",
+    ),
 ]
-Workers = Annotated[Positive, Parameter(help="Processes to use.", show_default="all cores")]
-Fresh = Annotated[bool, Parameter(help="Run again what the folder holds already.")]
-Place = Annotated[
-    Path, Parameter(metavar="FOLDER", group=OUTPUT, help="Where the evidence and verdicts go.")
+Workers = Annotated[Positive, Parameter(help="Processes.", show_default="all cores")]
+Fresh = Annotated[bool, Parameter(help="Run everything again, even what the folder holds.")]
+Folder = Annotated[
+    Path, Parameter(metavar="FOLDER", group=OUTPUT, help="Where evidence and verdicts go.")
 ]
-
 
 app = App(
     name="reproduce",
+    usage="mirrormargin reproduce [OPTIONS] [CLAIM...]",
     **show_examples(
         (
             ("reproduce", "list the claims"),
@@ -71,43 +72,32 @@ app = App(
 
 @app.default
 def reproduce(
-    *claims: Annotated[
-        str,
-        Parameter(
-            name="CLAIM",
-            help="all, a paper such as A, the beginning of a name such as A.thm, or a name.",
-        ),
-    ],
-    profile: Annotated[
-        Literal["quick", "full", "paper"],
-        Parameter(metavar="NAME", help="How many seeds and steps, see below."),
-    ] = "quick",
-    records: Annotated[
-        Path | None,
-        Parameter(
-            metavar="FOLDER",
-            help="Records of trainings that need not be made again.",
-            show_default="records, if it is there",
-        ),
-    ] = None,
-    no_training: Annotated[
-        bool, Parameter(help="Examine the records of trainings that are there; train nothing.")
-    ] = False,
+    *claims: Annotated[str, Parameter(name="CLAIM")],
+    profile: Literal["quick", "full", "paper"] = "quick",
+    records: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
+    no_training: bool = False,
     seed: Seed = 0,
     workers: Workers | None = None,
     fresh: Fresh = False,
-    out: Place = FOLDER,
+    out: Folder = Path("mirrormargin-claims"),
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Run what claims of the papers say, and judge them.
+    """Check claims of the papers: run their experiments and judge the numbers.
 
     Without a name, list all claims.
+
+    Args:
+        claims: all, a paper such as A, the beginning of a name such as A.thm, or a name.
+        profile: How many seeds and steps, see below.
+        records: Folder with records of trainings, which are not repeated. [default: records, if it
+            exists]
+        no_training: Use only the records that are there, and train nothing.
     """
     if not claims:
         _print_list(json)
         return 0
-    document = run_claims(
+    document = _run_claims(
         claims,
         profile,
         out,
@@ -128,7 +118,67 @@ def reproduce(
     return judge(document)
 
 
-def run_claims(
+INTRODUCTION = """\
+Training attention with mirror descent, and where it ends: what the papers claim, run now on
+small problems, judged from the numbers. It takes about a minute.
+"""
+
+demo_app = App(
+    name="demo",
+    **show_examples(
+        (
+            ("demo", "verdicts on the terminal, and mirrormargin-demo/report.html"),
+            ("demo --seed 1 --out other", "the same on other problems"),
+        ),
+        failed="a claim that should hold does not",
+    ),
+)
+
+
+@demo_app.default
+def demo(
+    *,
+    seed: Seed = 0,
+    workers: Workers | None = None,
+    fresh: Fresh = False,
+    out: Folder = Path("mirrormargin-demo"),
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Run every claim that needs no data set, in about a minute.
+
+    Prints the verdicts and writes a page with figures.
+    """
+    if not quiet and not json:
+        say(INTRODUCTION)
+    document = _run_claims(
+        ("all",), "quick", out, seed=seed, workers=workers, fresh=fresh, quiet=quiet
+    )
+    if not json:
+        print_verdicts(document)
+    page = _write_page(out, seed)
+    if json:
+        print_json(document | {"page": None if page is None else str(page)})
+    elif page is not None:
+        say(f"\nThe page with all figures: {page.resolve()}")
+    if not quiet and not json:
+        say("It has what each claim says and how it is checked; mirrormargin reproduce lists them.")
+    return judge(document)
+
+
+def _write_page(out: Path, seed: int) -> Path | None:
+    """The page; None if the libraries that draw it are missing, for verdicts need none."""
+    from mirrormargin.report import write_report
+
+    command = f"mirrormargin demo --seed {seed}"
+    try:
+        return write_report([out], out / "report.html", command=command)
+    except ReportError as error:
+        warn(f"no page: {error}")
+        return None
+
+
+def _run_claims(
     names: tuple[str, ...],
     profile: str,
     out: Path,
@@ -140,15 +190,16 @@ def run_claims(
     train: bool = True,
     quiet: bool,
 ) -> dict[str, Any]:
-    """Run claims with a bar of progress; what an interrupt leaves is used by the next call.
+    """Run claims with a progress bar; after an interrupt, the next call uses what is done.
 
-    What is returned has the rows of these claims alone, whatever else the folder knows.
+    The result has the rows of these claims alone; the folder may hold others.
     """
     from mirrormargin import claims as library
     from mirrormargin.geometry.threads import count_cores
+    from mirrormargin.runs import check_writable
 
     chosen = library.find_claims(names)
-    check_writable(out / "claims.json")
+    check_writable(out / "claims.json", make_folders=True)
     with Progress(1, "reproduce", quiet) as progress:
 
         def show(done: int, total: int, text: str) -> None:

@@ -1,6 +1,6 @@
 """What the user sees: tables, JSON, lines of text and a progress bar.
 
-Where nobody looks, in a pipe or a file, the text is the same at every width and has no colours.
+In a pipe or a file, the text has no colours and is the same whatever the width of a terminal.
 Text from data, such as a label, never sends control characters to a terminal.
 """
 
@@ -25,6 +25,7 @@ __all__ = [
     "make_console",
     "print_json",
     "print_pairs",
+    "print_rows",
     "print_table",
     "printable",
     "say",
@@ -42,12 +43,12 @@ HELP_STYLES = {
     "cyclopts.usage": "bold",
     "cyclopts.border": "none",
 }
-PARTS = 100_000  # that a bar distinguishes
-WIDE = 10_000  # columns of a file or a pipe
+PARTS = 100_000  # steps of a progress bar
+WIDE = 10_000  # columns, in a file or a pipe: no line is wrapped
 
 
 def printable(text: str, stream: TextIO | None = None) -> str:
-    """The text with ``?`` for every character that a stream cannot show or that controls it."""
+    """The text with ``?`` for each control character and each one that the stream cannot encode."""
     kept = "".join(one if one.isprintable() or one in "\n\t" else "?" for one in text)
     encoding = getattr(stream or sys.stdout, "encoding", None) or "utf-8"
     return kept.encode(encoding, "replace").decode(encoding)
@@ -70,7 +71,7 @@ def make_console(stream: TextIO | None = None) -> Console:
 
     class PlainConsole(Console):
         def on_broken_pipe(self) -> None:
-            raise  # the BrokenPipeError that is being handled; main() ends by it
+            raise  # the BrokenPipeError that is being handled: main() turns it into an exit code
 
     return PlainConsole(
         file=stream, theme=Theme(HELP_STYLES), highlight=False, markup=False, emoji=False
@@ -85,7 +86,7 @@ def format_number(value: float | None, form: str) -> str:
 def print_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], text_column: int = -1
 ) -> None:
-    """Columns aligned right, except one of text, which is wrapped on a terminal."""
+    """Print columns aligned to the right, except one of text, which is wrapped on a terminal."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -96,14 +97,26 @@ def print_table(
             table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*map(_make_cell, row))
-    console = make_console()
-    if not console.is_terminal:
-        console.width = WIDE
-    emit(console, table)
+    _print_wide(table)
+
+
+def print_rows(columns: Sequence[tuple[str, str, str]], rows: Sequence[Mapping[str, Any]]) -> None:
+    """A table of records.
+
+    Args:
+        columns: Title, key and form of each, the last one of text.
+        rows: Numbers and texts by their keys; what is absent is shown as ``-``.
+    """
+
+    def show(value: Any, form: str) -> str:
+        return value if isinstance(value, str) else format_number(value, form)
+
+    lines = [[show(row.get(key), form) for _, key, form in columns] for row in rows]
+    print_table([title for title, _, _ in columns], lines)
 
 
 def print_pairs(pairs: Mapping[str, object], indent: int = 2) -> None:
-    """Names and what belongs to them, one below the other; wrapped on a terminal."""
+    """Print names and their values, a line for each; values are wrapped on a terminal."""
     from rich.padding import Padding
     from rich.table import Table
 
@@ -112,14 +125,19 @@ def print_pairs(pairs: Mapping[str, object], indent: int = 2) -> None:
     table.add_column(overflow="fold")
     for name, value in pairs.items():
         table.add_row(_make_cell(name), _make_cell(str(value)))
+    _print_wide(Padding(table, (0, 0, 0, indent)))
+
+
+def _print_wide(renderable: RenderableType) -> None:
+    """As wide as the terminal is; in a file or a pipe without a limit."""
     console = make_console()
     if not console.is_terminal:
         console.width = WIDE
-    emit(console, Padding(table, (0, 0, 0, indent)))
+    emit(console, renderable)
 
 
 def _make_cell(text: str) -> Text:
-    """On one line, and never taken for markup."""
+    """The text on one line, with brackets that rich does not take for markup."""
     from rich.text import Text
 
     return Text(printable(text.replace("\n", " ").replace("\t", " ")))
@@ -137,7 +155,7 @@ def emit(console: Console, renderable: RenderableType) -> None:
 
 
 def print_json(report: dict[str, Any]) -> None:
-    """Print one JSON object, which has neither nan nor inf: they become null."""
+    """Print one JSON object. JSON has neither nan nor inf: they become null."""
     print(json.dumps(_clean(report), indent=2, allow_nan=False))
 
 
@@ -150,13 +168,13 @@ def _clean(value: Any) -> Any:
 
 
 class Progress:
-    """A bar on stderr that says how far a command is, and is gone at the end.
+    """A progress bar on stderr, removed at the end.
 
     Shown if stderr is a terminal; otherwise every method does nothing.
 
     Args:
-        total: What ``done`` is counted up to.
-        label: Stands at the beginning of the line.
+        total: The value of ``done`` at the end.
+        label: The beginning of the line.
         quiet: Whether to show nothing on a terminal either.
     """
 
@@ -167,14 +185,14 @@ class Progress:
         self._task: TaskID | None = None
 
     def update(self, done: float, text: str = "") -> None:
-        """Show that ``done`` of the total is done; cheap enough to be called all the time."""
+        """Show that ``done`` of the total is done; cheap enough to be called at every step."""
         if not self.is_shown:
             return
         share = min(max(done / self.total, 0.0), 1.0) if self.total > 0 else 1.0
         parts = round(share * PARTS)
         if self._bar is None:
             self._bar = _make_bar()
-            # What was done before, by a command that is resumed, says nothing about the speed.
+            # A resumed command starts here: what was done before says nothing about its speed.
             self._task = self._bar.add_task(self.label, total=PARTS, completed=parts, text="")
         assert self._task is not None
         if not self._bar.live.is_started:

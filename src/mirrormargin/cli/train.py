@@ -1,7 +1,7 @@
 """``mirrormargin train``: a model on real data, by a configuration such as ``imdb/small``.
 
-Every option is a short name of a setting (``--lr 0.001`` is ``--set optimizer.lr=0.001``), or says
-how to train without any effect on the result.
+An option is either a short name of a setting (``--lr 0.001`` is ``--set optimizer.lr=0.001``) or
+says where and how to compute, which does not change the result.
 """
 
 from __future__ import annotations
@@ -20,16 +20,21 @@ from mirrormargin.cli.options import (
     DataFolder,
     Download,
     Exponent,
-    FolderOut,
     Json,
     Number,
     Positive,
     Quiet,
+    Share,
     Threads,
     show_examples,
 )
-from mirrormargin.cli.summary import print_settings, print_summary
 from mirrormargin.cli.terminal import print_json, say
+from mirrormargin.cli.watched_training import (
+    find_summary,
+    print_settings,
+    print_summary,
+    train_watched,
+)
 from mirrormargin.errors import TrainingError
 from mirrormargin.training.config import OPTIMIZERS
 from mirrormargin.training.configurations import CONFIGURATIONS, find_configuration
@@ -43,11 +48,11 @@ __all__ = ["app", "train"]
 MIRROR = ("MirrorDescent", "MirrorAdam", "Polyak")  # those that have a p
 ADAPTIVE = ("MirrorAdam", "Adam", "AdamW")  # those that have the same learning rates
 OPTIMIZER, LENGTH, DATA, COMPUTING = (
-    Group(title, sort_key=place)
-    for place, title in enumerate(("Optimizer", "Training", "Data", "Computing"), start=10)
+    Group(title, sort_key=index)
+    for index, title in enumerate(("Optimizer", "Training", "Data", "Computing"), start=10)
 )
 FOLDER_TEXT = (
-    "A configuration says all that is not given. The folder of a training,"
+    "The configuration has all settings that are not given. The folder of a training,"
     " runs/CONFIGURATION-DIGEST without --out, keeps checkpoints: the same command resumes a"
     " training that was stopped or killed, to the same bits, and prints the results of one that"
     " has ended."
@@ -79,84 +84,53 @@ app = App(
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Short names of settings; None for what the configuration says."""
+    """Short names of settings; None for what the configuration says.
 
-    optimizer: Annotated[
-        str | None,
-        Parameter(
-            group=OPTIMIZER,
-            metavar="NAME",
-            choices=OPTIMIZERS,
-            help="Instead of the configuration's.",
-        ),
-    ] = None
-    lr: Annotated[Number | None, Parameter(group=OPTIMIZER, help="Learning rate.")] = None
+    Attributes:
+        optimizer: Instead of the configuration's.
+        lr: Learning rate.
+        momentum: Momentum of MirrorDescent, SGD and SNGD.
+        weight_decay: Decoupled for AdamW and MirrorAdam.
+        schedule: Learning rate after the warmup.
+        warmup: Share of all steps in which the learning rate rises.
+        epochs: Passes through the data.
+        batch_size: Examples in a step.
+        stop_accuracy: Stop at this training accuracy.
+        paper_protocol: Evaluate on test data after every epoch.
+        seed_init: Seed of initial weights alone.
+        seed_order: Seed of the order of the data alone.
+        seed_dropout: Seed of dropout and augmentation alone.
+        data: Other data: the name of a data set, a file .jsonl, .csv or .tsv of texts, or a folder
+            with a folder of images for each class.
+        text_column: Column of the texts in your file. [default: text]
+        label_column: Column of the labels in your file. [default: label]
+        length: Tokens of a text that are kept.
+        num_train: Examples to learn from.
+        compile: Compile the model (torch.compile).
+        precision: mixed is bfloat16, on a GPU.
+    """
+
+    optimizer: Annotated[str | None, Parameter(group=OPTIMIZER, choices=OPTIMIZERS)] = None
+    lr: Annotated[Number | None, Parameter(group=OPTIMIZER)] = None
     p: Annotated[Exponent | None, Parameter(group=OPTIMIZER)] = None
-    momentum: Annotated[
-        Number | None, Parameter(group=OPTIMIZER, help="Of MirrorDescent, SGD and SNGD.")
-    ] = None
-    weight_decay: Annotated[
-        Number | None, Parameter(group=OPTIMIZER, help="Decoupled for AdamW and MirrorAdam.")
-    ] = None
-    schedule: Annotated[
-        Literal["constant", "cosine"] | None,
-        Parameter(group=OPTIMIZER, metavar="NAME", help="Of the learning rate, after its warmup."),
-    ] = None
-    warmup: Annotated[
-        Number | None,
-        Parameter(group=OPTIMIZER, metavar="SHARE", help="Share of all steps to warm up in."),
-    ] = None
-    epochs: Annotated[Positive | None, Parameter(group=LENGTH, help="Passes through the data.")] = (
-        None
-    )
-    batch_size: Annotated[Positive | None, Parameter(group=LENGTH, help="Examples in a step.")] = (
-        None
-    )
-    stop_accuracy: Annotated[
-        Number | None,
-        Parameter(group=LENGTH, metavar="SHARE", help="End at this training accuracy."),
-    ] = None
-    paper_protocol: Annotated[
-        bool, Parameter(group=LENGTH, help="Evaluate on test data after every epoch.")
-    ] = False
-    seed_init: Annotated[
-        Count | None, Parameter(group=LENGTH, metavar="SEED", help="Of initial weights alone.")
-    ] = None
-    seed_order: Annotated[
-        Count | None, Parameter(group=LENGTH, metavar="SEED", help="Of the order of data alone.")
-    ] = None
-    seed_dropout: Annotated[
-        Count | None,
-        Parameter(group=LENGTH, metavar="SEED", help="Of dropout and augmentation alone."),
-    ] = None
-    data: Annotated[
-        Path | None,
-        Parameter(
-            group=DATA,
-            metavar="FILE",
-            help="Other data: the name of a data set, a file .jsonl, .csv or .tsv of texts, or a"
-            " folder with a folder of images for each class.",
-        ),
-    ] = None
-    text_column: Annotated[
-        str | None,
-        Parameter(group=DATA, metavar="NAME", help="In your file.", show_default="text"),
-    ] = None
-    label_column: Annotated[
-        str | None,
-        Parameter(group=DATA, metavar="NAME", help="In your file.", show_default="label"),
-    ] = None
-    length: Annotated[Positive | None, Parameter(group=DATA, help="Tokens kept of a text.")] = None
-    num_train: Annotated[Positive | None, Parameter(group=DATA, help="Examples to learn from.")] = (
-        None
-    )
-    compile: Annotated[
-        bool, Parameter(group=COMPUTING, help="Compile the model (torch.compile).")
-    ] = False
-    precision: Annotated[
-        Literal["float32", "mixed"] | None,
-        Parameter(group=COMPUTING, metavar="NAME", help="mixed is bfloat16, on a GPU."),
-    ] = None
+    momentum: Annotated[Number | None, Parameter(group=OPTIMIZER)] = None
+    weight_decay: Annotated[Number | None, Parameter(group=OPTIMIZER)] = None
+    schedule: Annotated[Literal["constant", "cosine"] | None, Parameter(group=OPTIMIZER)] = None
+    warmup: Annotated[Share | None, Parameter(group=OPTIMIZER)] = None
+    epochs: Annotated[Positive | None, Parameter(group=LENGTH)] = None
+    batch_size: Annotated[Positive | None, Parameter(group=LENGTH)] = None
+    stop_accuracy: Annotated[Share | None, Parameter(group=LENGTH)] = None
+    paper_protocol: Annotated[bool, Parameter(group=LENGTH)] = False
+    seed_init: Annotated[Count | None, Parameter(group=LENGTH, metavar="SEED")] = None
+    seed_order: Annotated[Count | None, Parameter(group=LENGTH, metavar="SEED")] = None
+    seed_dropout: Annotated[Count | None, Parameter(group=LENGTH, metavar="SEED")] = None
+    data: Annotated[Path | None, Parameter(group=DATA, metavar="FILE")] = None
+    text_column: Annotated[str | None, Parameter(group=DATA, metavar="NAME")] = None
+    label_column: Annotated[str | None, Parameter(group=DATA, metavar="NAME")] = None
+    length: Annotated[Positive | None, Parameter(group=DATA)] = None
+    num_train: Annotated[Positive | None, Parameter(group=DATA)] = None
+    compile: Annotated[bool, Parameter(group=COMPUTING)] = False
+    precision: Annotated[Literal["float32", "mixed"] | None, Parameter(group=COMPUTING)] = None
 
 
 # Where each of them is in a configuration.
@@ -179,53 +153,40 @@ NAMES = {
 
 @app.default
 def train(
-    configuration: Annotated[
-        str,
-        Parameter(completer=lambda _: list(CONFIGURATIONS), help="DATA/SIZE, see below."),
-    ],
+    configuration: Annotated[str, Parameter(completer=lambda _: list(CONFIGURATIONS))],
     /,
     *,
-    seed: Annotated[
-        Count | None,
-        Parameter(group=LENGTH, metavar="SEED", help="Of initial weights, order and dropout."),
-    ] = None,
+    seed: Annotated[Count | None, Parameter(group=LENGTH, metavar="SEED")] = None,
     set_: Annotated[
-        tuple[str, ...],
-        Parameter(
-            name="--set",
-            metavar="NAME=VALUE",
-            group=LENGTH,
-            help="Any setting, such as optimizer.scale=0.1, model.dropout=0 or"
-            """ sparsifier={"kind": "L1Penalty", "strength": 3e-5}; may be repeated. --show lists"""
-            " them all.",
-        ),
+        tuple[str, ...], Parameter(name="--set", metavar="NAME=VALUE", group=LENGTH)
     ] = (),
     settings: Settings = Settings(),
     data_dir: Annotated[DataFolder | None, Parameter(group=DATA)] = None,
     download: Annotated[Download, Parameter(group=DATA)] = False,
-    no_test: Annotated[bool, Parameter(group=DATA, help="Leave the test data alone.")] = False,
-    device: Annotated[
-        Literal["auto", "cpu", "cuda"], Parameter(group=COMPUTING, metavar="NAME")
-    ] = "auto",
+    no_test: Annotated[bool, Parameter(group=DATA)] = False,
+    device: Annotated[Literal["auto", "cpu", "cuda"], Parameter(group=COMPUTING)] = "auto",
     threads: Annotated[Threads | None, Parameter(group=COMPUTING)] = None,
-    checkpoint_every: Annotated[
-        Number,
-        Parameter(group=COMPUTING, metavar="SECONDS", help="What a killed training loses at most."),
-    ] = 30.0,
-    out: Annotated[
-        FolderOut | None,
-        Parameter(help="Train in this folder, or continue there.", show_default="runs/NAME-DIGEST"),
-    ] = None,
-    tensorboard: Annotated[
-        bool, Parameter(group=OUTPUT, help="Write TensorBoard events too.")
-    ] = False,
-    show: Annotated[
-        bool, Parameter(group=OUTPUT, help="Print all settings and train nothing.")
-    ] = False,
+    checkpoint_every: Annotated[Number, Parameter(group=COMPUTING, metavar="SECONDS")] = 30.0,
+    out: Annotated[Path | None, Parameter(group=OUTPUT, metavar="FOLDER")] = None,
+    tensorboard: Annotated[bool, Parameter(group=OUTPUT)] = False,
+    show: Annotated[bool, Parameter(group=OUTPUT)] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Train a transformer on real data, and show what it reached."""
+    """Train a transformer on real data, and show what it reached.
+
+    Args:
+        configuration: DATA/SIZE, see below.
+        seed: Seed of initial weights, order and dropout.
+        set_: Any setting, such as optimizer.scale=0.1, model.dropout=0 or
+            sparsifier={"kind": "L1Penalty", "strength": 3e-5}; may be repeated. --show lists all.
+        no_test: Do not evaluate on test data.
+        device: Where to compute; auto takes a GPU if there is one.
+        checkpoint_every: Time between checkpoints, the most that a killed training loses.
+        out: Train in this folder, or continue there. [default: runs/NAME-DIGEST]
+        tensorboard: Write TensorBoard events too.
+        show: Print all settings and train nothing.
+    """
     config = _read_config(configuration, seed, set_, settings)
     if config.paper_protocol and no_test:
         raise TrainingError(
@@ -234,7 +195,6 @@ def train(
     if show:
         print_json(config.as_dict()) if json else print_settings(config)
         return 0
-    from mirrormargin.cli.watched_training import find_summary, train_watched
     from mirrormargin.training.folder import TrainingFolder
 
     folder = TrainingFolder.choose(config) if out is None else TrainingFolder(out)
@@ -270,7 +230,7 @@ def train(
 def _read_config(
     name: str, seed: int | None, assignments: tuple[str, ...], settings: Settings
 ) -> TrainingConfig:
-    """The configuration with all that is given.
+    """The configuration with the given settings.
 
     Raises:
         TrainingError: If there is no such configuration or setting, one is given twice, or has no
@@ -317,7 +277,7 @@ def _read_settings(seed: int | None, settings: Settings) -> dict[str, Any]:
 
 
 def _find_path(data: Path) -> str:
-    """The whole path of your own data: results are of use wherever they are looked at from."""
+    """The absolute path of your own data, so that results do not depend on the working folder."""
     from mirrormargin.data import DATA_SETS
 
     path = data.expanduser()

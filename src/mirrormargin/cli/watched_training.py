@@ -1,4 +1,4 @@
-"""One training on real data, in a folder of its own: watched, and ended where nothing is lost.
+"""One training on real data: started or resumed, shown as it runs, stopped safely, summarized.
 
 Its files are those of a mirrormargin.training.folder.TrainingFolder.
 """
@@ -6,27 +6,42 @@ Its files are those of a mirrormargin.training.folder.TrainingFolder.
 from __future__ import annotations
 
 import hashlib
+import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirrormargin.cli.interrupts import NotedSignals
-from mirrormargin.cli.options import check_writable
-from mirrormargin.cli.summary import describe_epoch, print_training
-from mirrormargin.cli.terminal import Progress, say, warn
+from mirrormargin.cli.terminal import (
+    Progress,
+    format_number,
+    print_pairs,
+    print_table,
+    say,
+    warn,
+)
 from mirrormargin.errors import TrainingError
-from mirrormargin.training.folder import SUMMARY, TrainingFolder
 
 if TYPE_CHECKING:
-    from mirrormargin.training.config import TrainingConfig
+    from mirrormargin.data import DataSet
+    from mirrormargin.training import TrainingConfig, TrainingFolder
 
-__all__ = ["find_summary", "train_watched"]
+__all__ = ["find_summary", "print_settings", "print_summary", "train_watched"]
+
+FEW_STEPS = 30
+GROUPS = {
+    "key": "keys",
+    "query": "queries",
+    "value": "values",
+    "all": "keys, queries and values",
+    "blocks": "all matrices of the blocks",
+}
 
 
 def find_summary(
     folder: TrainingFolder, config: TrainingConfig, *, with_test: bool
 ) -> dict[str, Any] | None:
-    """What is asked for, if it is there."""
+    """The summary that the folder holds, if it answers what is asked for."""
     summary = folder.read_summary()
     if summary is None or summary.get("digest") != config.digest():
         return None
@@ -39,7 +54,7 @@ def _is_unchanged(sha256: dict[str, str], config: TrainingConfig) -> bool:
     """Whether your own file is still the one that was trained on; named data sets do not change."""
     path = Path(config.data.name)
     if path.is_absolute() and path.is_dir():
-        return False  # many files: loading them tells
+        return False  # many files: they are compared when they are loaded
     if not path.is_file():
         return True
     return hashlib.sha256(path.read_bytes()).hexdigest() in sha256.values()
@@ -66,12 +81,13 @@ def train_watched(
     """
     import torch
 
-    from mirrormargin.training.building import load_training_data
-    from mirrormargin.training.loop import train_model
+    from mirrormargin.runs import check_writable
+    from mirrormargin.training import load_training_data, train_model
+    from mirrormargin.training.folder import SUMMARY
     from mirrormargin.training.summary import summarize_training
 
     device = _choose_device(device)
-    check_writable(folder.path / SUMMARY)
+    check_writable(folder.path / SUMMARY, make_folders=True)
     threads_before = torch.get_num_threads()
     if threads is not None:
         torch.set_num_threads(threads)
@@ -84,7 +100,7 @@ def train_watched(
 
             data = load_training_data(config, data_dir=data_dir, download=download, progress=show)
         if not is_quiet:
-            print_training(config, data, folder.path)
+            _print_beginning(config, data, folder.path)
         with Progress(1, "train", is_quiet) as progress:
             signals = NotedSignals()
             watch = _Watch(folder, progress, config.epochs, is_quiet, signals)
@@ -161,11 +177,11 @@ class _Watch:
             self.print_epochs(self.folder.read_metrics("epoch"))
 
     def print_epochs(self, rows: list[dict[str, Any]]) -> None:
-        """Those that have not been printed yet."""
+        """Print the epochs that have not been printed yet."""
         if not self.is_quiet:
             self.progress.close()
             for row in rows[self._printed :]:
-                say(describe_epoch(row, self.epochs))
+                say(_describe_epoch(row, self.epochs))
         self._printed = len(rows)
 
 
@@ -176,3 +192,132 @@ def _explain_interrupt(folder: TrainingFolder, is_default_folder: bool) -> None:
         return
     again = "" if is_default_folder else f" with --out {shlex.quote(str(folder.path))}"
     warn(f"the same command{again} continues at step {step:,}")
+
+
+def print_settings(config: TrainingConfig) -> None:
+    """Print every setting by the name that ``--set`` takes."""
+    say(config.name)
+    rows: dict[str, Any] = {}
+    for key, value in config.as_dict().items():
+        if isinstance(value, dict):
+            rows |= {f"{key}.{name}": one for name, one in value.items() if name != "kind"}
+        elif key != "name":
+            rows[key] = value
+    print_pairs({key: json.dumps(value) for key, value in rows.items()})
+
+
+def _print_beginning(config: TrainingConfig, data: DataSet, folder: Path) -> None:
+    """A few lines about what is trained; settings at their defaults are left out."""
+    model = _list_options(vars(config.model))
+    batch = min(config.batch_size, len(data.train))
+    steps = len(data.train) // batch
+    optimizer = {key: value for key, value in vars(config.optimizer).items() if key != "name"}
+    rows = {
+        "data": f"{data.name}: {len(data.train):,} to learn from, {len(data.validation):,} to"
+        f" choose by, {len(data.test):,} to test, {len(data.classes)} classes",
+        "model": f"{type(config.model).__name__} {model}",
+        "optimizer": f"{config.optimizer.name} {_list_options(optimizer)}",
+        "training": f"{config.epochs} epochs of {steps:,} steps, batches of {batch},"
+        f" {config.schedule} learning rate, warmup {config.warmup:g}",
+        "seeds": _list_options(vars(config.seeds), keep_all=True),
+        "folder": str(folder),
+    }
+    if config.sparsifier is not None:
+        options = _list_options(vars(config.sparsifier))
+        rows["sparsifier"] = f"{type(config.sparsifier).__name__} {options}"
+    if config.epochs * steps < FEW_STEPS:
+        rows["warning"] = f"only {config.epochs * steps} steps in all: try a smaller --batch-size"
+    say(config.name)
+    print_pairs(rows)
+
+
+def _list_options(options: dict[str, Any], keep_all: bool = False) -> str:
+    parts = []
+    for key, value in options.items():
+        if keep_all or value not in (None, 0, (), "constant"):
+            text = f"{value:g}" if isinstance(value, float) else str(value)
+            parts.append(f"{key} {text}")
+    return ", ".join(parts)
+
+
+def _describe_epoch(row: dict[str, Any], epochs: int) -> str:
+    """One line."""
+    parts = [
+        f"epoch {row['epoch']:>{len(str(epochs))}}/{epochs}",
+        f"loss {row['train_loss']:.4f}",
+        f"accuracy {row['train_accuracy']:.2f}%",
+        f"validation {row['validation_accuracy']:.2f}%",
+    ]
+    if "test_accuracy" in row:
+        parts.append(f"test {row['test_accuracy']:.2f}%")
+    return "  ".join(parts)
+
+
+def print_summary(summary: dict[str, Any]) -> None:
+    """Print accuracies, weights, the accuracies after pruning, and token selection."""
+    parts = [name for name in ("validation", "test") if name in summary]
+    rows = []
+    for name in parts:
+        accuracy = summary[name]
+        rows.append([name, f"{accuracy['last']:.2f}%", f"{accuracy['selected']:.2f}%"])
+    best = f"epoch {summary['selected_epoch']}, best on validation"
+    print_table(["accuracy", "last epoch", best], rows, text_column=0)
+    if "best" in summary.get("test", {}):
+        size = summary["config"]["protocol_size"]
+        where = "test data" if size is None else f"the first {size:,} test examples"
+        say(
+            f"best epoch chosen on {where}, as the paper does: {summary['test']['best']:.2f}%, not"
+            " to be compared with the others"
+        )
+    say()
+    _print_weights(summary["weights"])
+    say()
+    _print_frontier(summary, parts)
+    if "selection" in summary:
+        say()
+        _print_selection(summary["selection"])
+
+
+def _print_weights(weights: dict[str, Any]) -> None:
+    rows = []
+    for key, name in GROUPS.items():
+        row = weights[key]
+        rows.append(
+            [
+                name,
+                f"{row['entries']:,}",
+                format_number(row["l1_l2"], ".3f"),
+                f"{row['above'] / row['entries']:.1%}",
+                f"{row['zeros'] / row['entries']:.1%}",
+            ]
+        )
+    above = f"above {weights['blocks']['threshold']:g}"
+    print_table(["weights", "entries", "l1/l2", above, "zeros"], rows, text_column=0)
+    if weights["underflowed"]:
+        say(f"{weights['underflowed']:,} weights are zero only because float32 ends there")
+
+
+def _print_frontier(summary: dict[str, Any], parts: list[str]) -> None:
+    curves = {
+        f"{part}, {matrices}": (summary[part]["unpruned"], *curve)
+        for part in parts
+        for matrices, curve in summary[part]["frontier"].items()
+    }
+    rows = [
+        [f"{100 * share:g}%", *(f"{accuracy:.2f}%" for accuracy in line)]
+        for share, *line in zip((0.0, *summary["shares"]), *curves.values(), strict=True)
+    ]
+    print_table(["removed", *curves], rows, text_column=0)
+
+
+def _print_selection(selection: dict[str, Any]) -> None:
+    """Attention of [CLS] on the word that decides, scaled from 0 to 1; see token_selection."""
+    count, untrained = len(selection["scaled"]), selection["untrained"]
+    top, right = sum(selection["is_top_word"]), sum(selection["is_right"])
+    say(f"token selection {selection['score']:.3f} (untrained {_mean(untrained):.3f})")
+    say(f"{top} of {count} short reviews: the word that decides is attended to most")
+    say(f"{right} of {count} short reviews: classified rightly")
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

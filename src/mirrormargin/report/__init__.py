@@ -7,7 +7,6 @@ Nothing is trained here.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,7 +48,7 @@ def write_report(
 
     out = Path(out)
     folder = None if figures_dir is None else Path(figures_dir)
-    _check_writable(out, folder)
+    _check_files(out, folder)
     contents = arrange_contents(read_sources([Path(source) for source in sources]))
     if not contents.claims and not contents.figures:
         raise ReportError("the folders hold neither claims nor figures: there is nothing to show")
@@ -68,18 +67,18 @@ def write_report(
     return out
 
 
-def _check_writable(out: Path, folder: Path | None) -> None:
+def _check_files(out: Path, folder: Path | None) -> None:
     """Before the work, not after it."""
-    if out.is_dir():
-        raise ReportError(f"{out} is a folder: give the name of a file, such as {out}/report.html")
+    from mirrormargin.runs import check_writable
+
+    try:
+        check_writable(out)
+    except RunError as error:
+        raise ReportError(str(error)) from error
     if out.suffix.lower() not in SUFFIXES:
         raise ReportError(
             f"{out} ends in {out.suffix or 'nothing'}: give a name that ends in"
             f" {', '.join(SUFFIXES[:-1])} for a page or {SUFFIXES[-1]} for the verdicts as tables"
         )
-    if not out.parent.is_dir():
-        raise ReportError(f"{out.parent} does not exist: make it, or choose another --out")
-    if not os.access(out.parent, os.W_OK):
-        raise ReportError(f"{out.parent} cannot be written to: choose another --out")
     if folder is not None and folder.exists() and not folder.is_dir():
         raise ReportError(f"{folder} is a file: give a folder for the figures")

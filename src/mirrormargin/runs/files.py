@@ -1,8 +1,9 @@
-"""Files that several processes may use: written whole or not at all, and locked while in use."""
+"""Files that several processes may use: whether they can be written, whole or not, and locks."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import IO
 
 from mirrormargin.errors import RunError
 
-__all__ = ["hold_lock", "write_atomically"]
+__all__ = ["check_writable", "hold_lock", "write_atomically"]
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
@@ -68,3 +69,27 @@ def hold_lock(path: Path, *, wait: bool) -> Iterator[None]:
         yield
     finally:
         os.close(file)
+
+
+def check_writable(path: Path, *, make_folders: bool = False) -> None:
+    """Make sure, before the work and not after it, that a file can be written.
+
+    Args:
+        path: The file; it may exist.
+        make_folders: Whether the writer makes the folders that are missing.
+
+    Raises:
+        RunError: If it cannot.
+    """
+    if path.is_dir():
+        raise RunError(f"{path} cannot be written: it is a folder")
+    folder = path.parent
+    try:
+        if make_folders:
+            folder = next(parent for parent in path.absolute().parents if parent.exists())
+        elif not folder.is_dir():
+            raise RunError(f"{path} cannot be written: there is no folder {folder}, make it first")
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror} ({folder})") from error

@@ -11,7 +11,6 @@ B does.
 
 from __future__ import annotations
 
-import difflib
 import json
 import shlex
 from collections.abc import Iterable, Mapping
@@ -26,7 +25,7 @@ from mirrormargin.training.config import (
     TextModel,
     TrainingConfig,
 )
-from mirrormargin.training.settings import list_changes, override
+from mirrormargin.training.settings import describe_unknown, list_changes, override
 
 __all__ = [
     "CONFIGURATIONS",
@@ -172,9 +171,7 @@ def find_configuration(
         10
     """
     if name not in CONFIGURATIONS:
-        text = f"there is no configuration {name!r}: there are {', '.join(CONFIGURATIONS)}"
-        nearest = difflib.get_close_matches(name, CONFIGURATIONS, 1)
-        raise TrainingError(f"{text}; did you mean {nearest[0]}?" if nearest else text)
+        raise TrainingError(describe_unknown("configuration", name, CONFIGURATIONS))
     return override(CONFIGURATIONS[name], changes)
 
 

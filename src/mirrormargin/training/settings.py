@@ -14,7 +14,6 @@ JSON as ``"kind"``, and is read here.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -25,9 +24,16 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from mirrormargin.errors import TrainingError
+from mirrormargin.errors import TrainingError, suggest
 
-__all__ = ["Settings", "list_changes", "override", "parse_override", "read_settings"]
+__all__ = [
+    "Settings",
+    "describe_unknown",
+    "list_changes",
+    "override",
+    "parse_override",
+    "read_settings",
+]
 
 # To be raised when code changes in a way that gives other results for the same settings.
 RECIPE = 1
@@ -81,7 +87,7 @@ def read_settings(kind: type[AnySettings], document: Any, path: str = "") -> Any
     names = [f"{path}{name}" for name in hints]
     for name in document:
         if name not in hints:
-            raise TrainingError(_describe_unknown(f"{path}{name}", names))
+            raise TrainingError(describe_unknown("setting", f"{path}{name}", names))
     for item in fields(kind):  # pyright: ignore[reportArgumentType]
         is_required = item.default is MISSING and item.default_factory is MISSING
         if is_required and item.name not in document:
@@ -132,7 +138,7 @@ def override(config: AnySettings, changes: Mapping[str, Any] | Iterable[str]) ->
         for parent in parents:
             part = part.get(parent) if isinstance(part, dict) else None
         if not isinstance(part, dict) or last not in part:
-            raise TrainingError(_describe_unknown(name, names))
+            raise TrainingError(describe_unknown("setting", name, names))
         if name == "name" or last == "kind":
             raise TrainingError(f"{name} cannot be set: choose another configuration")
         if isinstance(part[last], dict) and not isinstance(value, dict | None):
@@ -228,11 +234,12 @@ def _allows_none(hint: Any) -> bool:
     return hint is type(None) or any(_allows_none(part) for part in get_args(hint))
 
 
-def _describe_unknown(name: str, names: Iterable[str]) -> str:
+def describe_unknown(kind: str, name: str, names: Iterable[str]) -> str:
+    """A message that lists the known names, and suggests the nearest."""
     known = list(names)
-    text = f"there is no setting {name!r}: there are {', '.join(known)}"
-    nearest = difflib.get_close_matches(name, known, 1)
-    return f"{text}; did you mean {nearest[0]}?" if nearest else text
+    near = suggest(name, known, most=1, otherwise="")
+    listed = f"there is no {kind} {name!r}: there are {', '.join(known)}"
+    return f"{listed}; {near}" if near else listed
 
 
 def _list_names(document: dict[str, Any]) -> list[str]:

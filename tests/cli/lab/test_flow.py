@@ -8,7 +8,6 @@ import pytest
 import mirrormargin as mm
 from mirrormargin.cli import main
 from mirrormargin.dynamics.flow import FlowRecord
-from mirrormargin.dynamics.rates import LEAST_DECADES, choose_windows
 
 
 def report(capsys, *argv):
@@ -114,8 +113,3 @@ def test_a_wrong_input_is_one_line_and_exit_2(argv, message, capsys):
     assert captured.out == ""
     assert captured.err.count("\n") == 1
     assert message in captured.err
-
-
-def test_the_early_window_ends_before_the_late_one_begins():
-    early, late = choose_windows(LEAST_DECADES)
-    assert early[1] <= late[0]

@@ -11,7 +11,7 @@ import pytest
 
 import mirrormargin as mm
 from mirrormargin.cli import main
-from mirrormargin.cli.lab import saved_training
+from mirrormargin.cli.lab import kept_runs
 from mirrormargin.dynamics.descent.batch import Batch
 
 ARGV = ["lab", "train", "unit_sphere", "--p", "1.75", "3", "--steps", "300000", "--threads", "1"]
@@ -19,10 +19,10 @@ ARGV = ["lab", "train", "unit_sphere", "--p", "1.75", "3", "--steps", "300000", 
 PROGRAM = """
 import sys
 from mirrormargin.cli import main
-from mirrormargin.cli.lab import saved_training
+from mirrormargin.cli.lab import kept_runs
 from mirrormargin.dynamics.descent.batch import Batch
-saved_training.SAVE_EVERY = float(sys.argv[1])
-saved_training.MOST_SAVING = 1e9
+kept_runs.SAVE_EVERY = float(sys.argv[1])
+kept_runs.MOST_SAVING = 1e9
 sys.exit(main(sys.argv[2:]))
 """
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="signals are those of POSIX")
@@ -135,7 +135,7 @@ def test_without_a_folder_an_interrupt_says_how_far_it_was(monkeypatch, capsys):
         if len(calls) == 5:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(saved_training.Progress, "update", interrupt)
+    monkeypatch.setattr(kept_runs.Progress, "update", interrupt)
     assert main(["lab", "train", "unit_sphere", "--steps", "50"]) == 130
     captured = capsys.readouterr()
     assert captured.out == ""

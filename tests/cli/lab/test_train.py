@@ -8,7 +8,7 @@ import pytest
 
 import mirrormargin as mm
 from mirrormargin.cli import main
-from mirrormargin.cli.lab import saved_training
+from mirrormargin.cli.lab import kept_runs
 
 SHORT = ["--steps", "40", "--record", "5", "--threads", "1"]
 WAYS = {
@@ -81,8 +81,8 @@ def test_a_joint_training_is_that_of_the_library(tmp_path):
 
 def test_saving_on_the_way_changes_no_bit(tmp_path, monkeypatch):
     monkeypatch.setattr("mirrormargin.dynamics.descent.batch.PIECE", 1e-5)
-    monkeypatch.setattr(saved_training, "SAVE_EVERY", 0.0)
-    monkeypatch.setattr(saved_training, "MOST_SAVING", 1e9)
+    monkeypatch.setattr(kept_runs, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(kept_runs, "MOST_SAVING", 1e9)
     saves = []
     save = mm.AttentionRecord.save
     monkeypatch.setattr(

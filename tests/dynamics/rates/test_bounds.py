@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from mirrormargin.dynamics.rates import Rate, RateVerdict, bound_holds, claimed_rate, fit_rate
+from mirrormargin.dynamics.rates import (
+    Rate,
+    RateVerdict,
+    bound_holds,
+    choose_windows,
+    claimed_rate,
+    fit_rate,
+)
 from mirrormargin.errors import ProblemError
 
 
@@ -87,3 +94,11 @@ def test_a_bound_refuses_what_it_cannot_check(change, message):
     good = {"log_steps": LOG_K, "values": 1 / LOG_K, "rate": Rate("log", 1.0)}
     with pytest.raises(ProblemError, match=message):
         bound_holds(**{**good, "early": (2, 20), "late": (100, 300), **change})
+
+
+def test_a_long_flow_is_checked_in_its_last_third():
+    assert choose_windows(300) == ((20.0, 50.0), (200.0, 300.0))
+    (_, early_end), (late_start, _) = choose_windows(100)
+    assert early_end < late_start
+    with pytest.raises(ProblemError, match=r"decades is 99\.5: give a number of at least 100"):
+        choose_windows(99.5)

@@ -58,8 +58,7 @@ def run(settings: Settings, part: Any) -> Arrays:
 
 
 def examine_rate(evidence: Evidence) -> Finding:
-    from mirrormargin.dynamics import bound_holds, claimed_rate
-    from mirrormargin.dynamics.rates import choose_windows
+    from mirrormargin.dynamics.rates import bound_holds, choose_windows, claimed_rate
 
     early, late = choose_windows(float(evidence["decades"][0]))
     holds, exponents = [], {}
@@ -69,7 +68,8 @@ def examine_rate(evidence: Evidence) -> Finding:
         _, rate = claimed_rate(float(p))
         used = log10_k >= 1
         log_k = np.log(10) * log10_k[used]
-        holds.append(bound_holds(log_k, D[used], rate, early, late).holds)
+        check = bound_holds(log_k, D[used], rate, early, late)
+        holds.append(check.holds)
         last = log10_k[used] >= late[0]
         slope = np.polyfit(np.log(log_k[last]), np.log(D[used][last]), 1)[0]
         exponents.setdefault(float(p), []).append(-slope)

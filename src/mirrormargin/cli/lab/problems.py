@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from mirrormargin.cli.options import suggest
-from mirrormargin.errors import ProblemError
+from mirrormargin.errors import ProblemError, suggest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +39,7 @@ __all__ = [
     "require",
 ]
 
-# The keys of synthetic.GENERATORS; to import that for a help text would take a second.
+# The keys of synthetic.GENERATORS, which takes a second to import: too long for a help text.
 GENERATORS = (
     "unit_sphere",
     "equal_scores",
@@ -111,7 +110,7 @@ def load_problems(
 
 
 def make_problem(arrays: Mapping[str, Any]) -> AttentionProblem:
-    """The problem of tokens, queries, labels and head; a selection plays no role."""
+    """The problem of tokens, queries, labels and head; a selection is ignored."""
     from mirrormargin.attention import AttentionProblem
 
     refuse(arrays, "a problem to train on", "features")
@@ -223,7 +222,7 @@ def _to_array(path: str, key: str, value: Any) -> np.ndarray:
 
 
 def _read_loss(arrays: Mapping[str, Any]) -> Any:
-    """Its text, whatever array an .npz file has it in."""
+    """The text; an .npz file holds it in an array."""
     loss = arrays.get("loss", "logistic")
     return loss.item() if hasattr(loss, "item") and loss.size == 1 else loss
 

@@ -32,7 +32,6 @@ from mirrormargin.cli.options import (
     Quiet,
     Seeds,
     Threads,
-    check_writable,
     show_examples,
 )
 from mirrormargin.cli.terminal import Progress, print_json, say
@@ -69,26 +68,13 @@ def solve(
     problem: Problem,
     /,
     *,
-    p: Exponents | None = None,
+    p: Annotated[Exponents | None, Parameter(show_default="2")] = None,
     seed: Seeds | None = None,
-    C: Annotated[
-        Number | None,
-        Parameter(
-            name="--C",
-            metavar="PRICE",
-            help="Price of a violated constraint: a soft margin instead of a hard one.",
-        ),
-    ] = None,
-    nuclear: Annotated[
-        bool, Parameter(help="Find the least nuclear norm instead of an lp norm.")
-    ] = False,
-    tol: Annotated[
-        Number | None, Parameter(help="Largest gap.", show_default="1e-8; 1e-6 with --nuclear")
-    ] = None,
+    C: Annotated[Number | None, Parameter(name="--C", metavar="PRICE")] = None,
+    nuclear: bool = False,
+    tol: Number | None = None,
     threads: Threads | None = None,
-    out: Annotated[
-        FileOut | None, Parameter(help="Write the solutions to this .npz or .json file.")
-    ] = None,
+    out: FileOut | None = None,
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -96,6 +82,12 @@ def solve(
     """Find the max-margin W of a problem, with a certificate.
 
     It is the W of least lp norm that gives every selected token a lead of one.
+
+    Args:
+        C: Price of a violated constraint: a soft margin instead of a hard one.
+        nuclear: Find the least nuclear norm instead of an lp norm.
+        tol: Largest gap. [default: 1e-8; 1e-6 with --nuclear]
+        out: Write the solutions to this .npz or .json file.
     """
     if nuclear and (C is not None or p is not None):
         raise ProblemError("--nuclear has neither --p nor --C: leave them out")
@@ -132,9 +124,9 @@ def solve(
 
 
 def _check_out(out: Path, problem: str, overwrite: bool) -> None:
+    from mirrormargin.runs import check_writable
+
     check_writable(out)
-    if not out.parent.is_dir():
-        raise RunError(f"{out} cannot be written: {out.parent} is no folder, make it first")
     if out.suffix not in (".npz", ".json"):
         raise RunError(f"{out} cannot be written: name a file that ends in .npz or .json")
     if out.exists() and not overwrite:

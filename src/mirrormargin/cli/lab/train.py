@@ -9,18 +9,19 @@ With --out the record is saved now and then, when the training is interrupted, a
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Group, Parameter
 
 from mirrormargin.cli import interrupts
-from mirrormargin.cli.lab.destination import Destination
+from mirrormargin.cli.lab.kept_runs import Destination, train_safely
 from mirrormargin.cli.lab.problems import KEYS, Problem, load_problems
-from mirrormargin.cli.lab.saved_training import train_safely
-from mirrormargin.cli.lab.summary import print_training, summarize
 from mirrormargin.cli.options import (
     OUTPUT,
+    Counts,
     Exponents,
     FolderOut,
     Json,
@@ -30,11 +31,11 @@ from mirrormargin.cli.options import (
     Positive,
     Quiet,
     Seeds,
+    Starts,
     Threads,
-    Wholes,
     show_examples,
 )
-from mirrormargin.cli.terminal import warn
+from mirrormargin.cli.terminal import print_json, print_rows, say, warn
 from mirrormargin.errors import ProblemError, TrainingInterrupted
 
 if TYPE_CHECKING:
@@ -42,29 +43,36 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "train"]
 
-# What holds unless it is given. None of these goes with --resume, where the folder has the say.
-DEFAULTS: dict[str, Any] = {
-    "p": (2.0,),
-    "seed": None,
-    "step_rule": "normalized",
-    "lr": (0.1,),
-    "init_std": 0.0,
-    "init_seeds": None,
-    "eps": None,
-    "max_lr": None,
-    "joint": False,
-    "decay": None,
-    "head_decay": None,
-    "parameterization": "W",
-    "rank": None,
-    "keep_path": False,
-}
 STEPS = (2000,)
 START = Group("Start and variants", sort_key=50)
-RECORD = Group("Record", sort_key=60)
+# Title, key and form of each column.
+FIRST_COLUMNS = (("p", "p", "g"), ("runs", "runs", "d"), ("steps", "steps", "d"))
+COLUMNS = (
+    ("D median", "divergence", ".2e"),
+    ("D worst", "worst_divergence", ".2e"),
+    ("|W|_p", "norm", ".4g"),
+    ("log10 gap", "log10_loss_gap", ".2f"),
+    ("attention", "attention", ".6f"),
+    ("optimal", "optimal", ".0%"),
+)
+JOINT_COLUMNS = (
+    *COLUMNS[:2],
+    ("head D", "head_divergence", ".2e"),
+    COLUMNS[2],
+    ("|v|_p", "head_norm", ".4g"),
+    ("log10 loss", "log10_loss", ".2f"),
+    COLUMNS[4],
+)
+LEGEND = """
+D           directional divergence of W from the max-margin solution of the tokens it selects
+attention   mean weight on the selected, the most attended tokens; medians over the runs"""
+OPTIMAL_LEGEND = """
+log10 gap   log10 of the loss above its floor, which needs all attention on the optimal tokens
+optimal     share of the selected tokens that are optimal"""
 
 app = App(
     name="train",
+    usage="mirrormargin lab train [OPTIONS] [PROBLEM]",
     **show_examples(
         (
             ("lab train unit_sphere --p 1.75 2 3 --seed 1-100 --init-std 1", "300 runs at once"),
@@ -77,135 +85,112 @@ app = App(
 )
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What is trained; with --resume the folder says that, and none of these may be given.
+
+    Attributes:
+        step_rule: Rule for the length of a step. [default: normalized]
+        lr: Learning rate, one or one for each p. [default: 0.1]
+        eps: Added to the norm that normalized steps are divided by.
+        max_lr: Largest step of Polyak's rule.
+        init_std: Standard deviation of normal entries at the start. [default: 0, start at zero]
+        init_seeds: One start for each, as 1 2 3 or 1-10. [default: 0]
+        joint: Train the head too.
+        decay: Steps lr / (k + 1)^X at step k; with --joint.
+        head_decay: The same for the head; with --joint.
+        parameterization: Train W, or K and Q with W = K Q'. [default: W]
+        rank: Columns of K and Q. [default: d]
+        keep_path: Keep W at each recorded step.
+    """
+
+    p: Annotated[Exponents | None, Parameter(show_default="2")] = None
+    seed: Seeds | None = None
+    step_rule: Literal["normalized", "constant", "polyak"] | None = None
+    lr: Numbers | None = None
+    eps: Number | None = None
+    max_lr: Number | None = None
+    init_std: Annotated[Number | None, Parameter(group=START)] = None
+    init_seeds: Annotated[Starts | None, Parameter(group=START)] = None
+    joint: Annotated[bool, Parameter(group=START)] = False
+    decay: Annotated[Number | None, Parameter(group=START)] = None
+    head_decay: Annotated[Number | None, Parameter(group=START)] = None
+    parameterization: Annotated[Literal["W", "KQ"] | None, Parameter(group=START)] = None
+    rank: Annotated[Positive | None, Parameter(group=START)] = None
+    keep_path: Annotated[bool, Parameter(group=OUTPUT)] = False
+
+    def list_given(self) -> list[str]:
+        """Names of those that were given, as options."""
+        names = [item.name for item in fields(self) if getattr(self, item.name) != item.default]
+        return [f"--{name.replace('_', '-')}" for name in names]
+
+
 @app.default
 def train(
     problem: Problem | None = None,
     /,
     *,
-    p: Annotated[Exponents | None, Parameter(show_default="2")] = None,
-    seed: Seeds | None = None,
-    step_rule: Annotated[
-        Literal["normalized", "constant", "polyak"] | None,
-        Parameter(metavar="RULE", help="How long a step is.", show_default="normalized"),
-    ] = None,
-    lr: Annotated[
-        Numbers | None,
-        Parameter(help="Learning rate, one or one for each p.", show_default="0.1"),
-    ] = None,
-    steps: Annotated[
-        Wholes | None,
-        Parameter(help="How many, one number or one for each p.", show_default="2000"),
-    ] = None,
-    eps: Annotated[
-        Number | None, Parameter(help="Added to the norm that normalized steps are divided by.")
-    ] = None,
-    max_lr: Annotated[Number | None, Parameter(help="Largest step of Polyak's rule.")] = None,
+    training: Training = Training(),
+    steps: Counts | None = None,
     threads: Threads | None = None,
-    init_std: Annotated[
-        Number | None,
-        Parameter(
-            group=START,
-            help="Deviation of normal entries at the start.",
-            show_default="0, start at zero",
-        ),
-    ] = None,
-    init_seeds: Annotated[
-        Seeds | None,
-        Parameter(group=START, help="One start for each, as 1 2 3 or 1-10.", show_default="0"),
-    ] = None,
-    joint: Annotated[bool, Parameter(group=START, help="Train the head too.")] = False,
-    decay: Annotated[
-        Number | None, Parameter(group=START, help="Steps lr / (k + 1)^X at step k; with --joint.")
-    ] = None,
-    head_decay: Annotated[
-        Number | None, Parameter(group=START, help="The same for the head; with --joint.")
-    ] = None,
-    parameterization: Annotated[
-        Literal["W", "KQ"] | None,
-        Parameter(
-            group=START,
-            metavar="W|KQ",
-            show_choices=False,
-            help="Train W, or K and Q with W = K Q'.",
-            show_default="W",
-        ),
-    ] = None,
-    rank: Annotated[
-        Positive | None, Parameter(group=START, help="Columns of K and Q.", show_default="d")
-    ] = None,
-    record: Annotated[
-        Wholes | None,
-        Parameter(
-            group=RECORD,
-            help="How many log-spaced steps to record, or which ones.",
-            show_default="50",
-        ),
-    ] = None,
-    keep_path: Annotated[
-        bool, Parameter(group=RECORD, help="Keep W at each recorded step.")
-    ] = False,
+    record: Annotated[Counts | None, Parameter(group=OUTPUT)] = None,
     out: FolderOut | None = None,
     overwrite: Overwrite = False,
-    resume: Annotated[
-        Path | None,
-        Parameter(
-            metavar="FOLDER",
-            group=OUTPUT,
-            help="Continue what --out kept there, instead of PROBLEM and its options.",
-        ),
-    ] = None,
+    resume: Annotated[Path | None, Parameter(metavar="FOLDER", group=OUTPUT)] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
     """Train attention by mirror descent.
 
     Every problem, exponent and start is trained at once.
+
+    Args:
+        steps: How many, one number or one for each p. [default: 2000]
+        record: How many log-spaced steps to record, or which ones. [default: 50]
+        resume: Resume the training that --out kept there; instead of PROBLEM and its options.
     """
-    given = {
-        "p": p,
-        "seed": seed,
-        "step_rule": step_rule,
-        "lr": lr,
-        "init_std": init_std,
-        "init_seeds": init_seeds,
-        "eps": eps,
-        "max_lr": max_lr,
-        "joint": joint or None,
-        "decay": decay,
-        "head_decay": head_decay,
-        "parameterization": parameterization,
-        "rank": rank,
-        "keep_path": keep_path or None,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
-    folder = resume or out
     seeds: list[int | None] = []
     try:
         if resume is not None:
-            extra = {"PROBLEM": problem, "--out": out, "--overwrite": overwrite}
-            _refuse_with_resume([*given, *(name for name, value in extra.items() if value)])
+            others = {"PROBLEM": problem, "--out": out, "--overwrite": overwrite}
+            given = [*training.list_given(), *(name for name, value in others.items() if value)]
+            if given:
+                raise ProblemError(
+                    f"{' and '.join(given)} and --resume are given, but the folder says what is"
+                    " trained: leave it out"
+                )
             trained = _resume(resume, steps, record, threads, quiet)
         else:
             if problem is None:
                 raise ProblemError(
                     "PROBLEM is missing: give the name of a problem or a file, or --resume FOLDER"
                 )
-            options = _read_options(given) | {
-                "num_steps": _flatten(steps or STEPS),
-                "threads": threads,
-            }
+            options = _read_options(training)
+            options |= {"num_steps": _flatten(steps or STEPS), "threads": threads}
             if record is not None:
                 options["record"] = _flatten(record)
-            found = load_problems(problem, seed)
-            seeds = [number for number, _ in found]
+            found = load_problems(problem, training.seed)
+            seeds = [seed for seed, _ in found]
             problems = [one for _, one in found]
-            trained = _train(problems, options, joint, out, overwrite, quiet)
+            trained = _train(problems, options, training.joint, out, overwrite, quiet)
     except TrainingInterrupted as interrupt:
-        _explain_interrupt(interrupt.record, folder)
+        _explain_interrupt(interrupt.record, resume or out)
         return interrupts.exit_code()
-    print_training(
-        trained, summarize(trained, seeds), problem, folder, as_json=json, is_quiet=quiet
-    )
+    folder, summary = resume or out, _summarize(trained, seeds)
+    if json:
+        settings = trained.settings
+        about = {
+            "problem": problem,
+            "folder": None if folder is None else str(folder),
+            "step_rule": settings.step_rule,
+            "parameterization": settings.parameterization,
+            "lr": settings.lr,
+            "complete": trained.is_complete,
+        }
+        print_json(about | summary)
+    else:
+        _print(summary["exponents"], trained.settings.parameterization == "joint", folder, quiet)
     return 0
 
 
@@ -220,8 +205,7 @@ def _train(
     import mirrormargin as mm
     from mirrormargin.dynamics.descent.record import KIND
 
-    if out is not None:
-        Destination(out, KIND, ["training"], overwrite)
+    Destination(out, KIND, "", overwrite)
     train = mm.train_joint if joint else mm.train_attention
     threads = options["threads"]
     return train_safely(
@@ -230,15 +214,6 @@ def _train(
         out,
         quiet,
     )
-
-
-def _refuse_with_resume(names: list[str]) -> None:
-    if names:
-        options = [name if name[0] in "-P" else f"--{name.replace('_', '-')}" for name in names]
-        raise ProblemError(
-            f"{' and '.join(options)} and --resume are given, but the folder says what is trained:"
-            " leave it out"
-        )
 
 
 def _resume(
@@ -267,7 +242,7 @@ def _resume(
 
 
 def _refuse_real(folder: Path) -> None:
-    """Trainings on real data are resumed by the command that began them: say which."""
+    """A training on real data is resumed by the command that began it: say which."""
     from mirrormargin.training.folder import TrainingFolder
 
     real = TrainingFolder(folder)
@@ -280,40 +255,43 @@ def _refuse_real(folder: Path) -> None:
         )
 
 
-def _read_options(given: dict[str, Any]) -> dict[str, Any]:
-    """What the library's call gets, but the problems."""
-    chosen = DEFAULTS | given
-    _check_together(chosen)
+def _read_options(training: Training) -> dict[str, Any]:
+    """The arguments of the library's function, except the problems."""
+    _check_together(training)
     import mirrormargin as mm
 
-    options: dict[str, Any] = {name: chosen[name] for name in ("p", "step_rule", "keep_path")}
-    options["lr"] = _flatten(chosen["lr"])
+    options: dict[str, Any] = {
+        "p": training.p or (2.0,),
+        "step_rule": training.step_rule or "normalized",
+        "lr": _flatten(training.lr or (0.1,)),
+        "keep_path": training.keep_path,
+    }
     for name in ("eps", "max_lr", "decay", "head_decay", "rank"):
-        if chosen[name] is not None:
-            options[name] = chosen[name]
-    if not chosen["joint"]:
-        options["parameterization"] = chosen["parameterization"]
-    if chosen["init_std"] != 0:
-        init = mm.NormalInit(chosen["init_std"], chosen["init_seeds"] or (0,))
-        options |= {"init": init, "head_init": init} if chosen["joint"] else {"init": init}
+        if getattr(training, name) is not None:
+            options[name] = getattr(training, name)
+    if not training.joint:
+        options["parameterization"] = training.parameterization or "W"
+    if training.init_std:
+        init = mm.NormalInit(training.init_std, training.init_seeds or (0,))
+        options |= {"init": init, "head_init": init} if training.joint else {"init": init}
     return options
 
 
-def _check_together(chosen: dict[str, Any]) -> None:
+def _check_together(training: Training) -> None:
     """Options that would have no effect are a mistake."""
-    joint, rule, factored = chosen["joint"], chosen["step_rule"], chosen["parameterization"] == "KQ"
+    joint, rule, std = training.joint, training.step_rule or "normalized", training.init_std
+    factored = training.parameterization == "KQ"
     wrong = {
-        "--decay needs --joint": chosen["decay"] is not None and not joint,
-        "--head-decay needs --joint": chosen["head_decay"] is not None and not joint,
+        "--decay needs --joint": training.decay is not None and not joint,
+        "--head-decay needs --joint": training.head_decay is not None and not joint,
         "--joint trains W, not K and Q": joint and factored,
         "--joint has no --step-rule polyak": joint and rule == "polyak",
-        "--rank needs --parameterization KQ": chosen["rank"] is not None and not factored,
-        "--eps needs --step-rule normalized": chosen["eps"] is not None and rule != "normalized",
-        "--max-lr needs --step-rule polyak": chosen["max_lr"] is not None and rule != "polyak",
-        "--init-seeds needs an --init-std above 0": chosen["init_seeds"] is not None
-        and chosen["init_std"] == 0,
+        "--rank needs --parameterization KQ": training.rank is not None and not factored,
+        "--eps needs --step-rule normalized": training.eps is not None and rule != "normalized",
+        "--max-lr needs --step-rule polyak": training.max_lr is not None and rule != "polyak",
+        "--init-seeds needs an --init-std above 0": training.init_seeds is not None and not std,
         "--parameterization KQ needs an --init-std above 0, for K = Q = 0 never moves": factored
-        and chosen["init_std"] == 0,
+        and not std,
     }
     for message, is_wrong in wrong.items():
         if is_wrong:
@@ -321,7 +299,7 @@ def _check_together(chosen: dict[str, Any]) -> None:
 
 
 def _flatten(values: tuple[Any, ...]) -> Any:
-    """A single number as such: it stands for all exponents, or for a count."""
+    """A single number instead of a list of one: it counts for all exponents."""
     return values[0] if len(values) == 1 else list(values)
 
 
@@ -332,3 +310,81 @@ def _explain_interrupt(record: AttentionRecord, folder: Path | None) -> None:
     warn(f"{interrupts.describe()} after {done:,} of {total:,} steps")
     if folder is not None:
         warn(f"to resume: mirrormargin lab train --resume {shlex.quote(str(folder))}")
+
+
+def _summarize(record: AttentionRecord, seeds: Sequence[int | None]) -> dict[str, Any]:
+    """One row for each exponent, medians over its runs, and one for each run."""
+    import numpy as np
+
+    from mirrormargin.dynamics.descent.record import End
+
+    P, E, inits = record.norm.shape[:3]
+    last = _measure_last(record)
+    names = {int(end): end.name.lower().replace("_", " ") for end in End}
+    names[int(End.RUNNING)] = "done" if record.is_complete else "interrupted"
+    rows, runs = [], []
+    for j, p in enumerate(record.settings.p):
+        row: dict[str, Any] = {"p": p, "runs": P * inits, "steps": record.settings.num_steps[j]}
+        for name, values in last.items():
+            row[name] = _reduce(np.median, values[:, j])
+        row["worst_divergence"] = None
+        if "divergence" in last:
+            row["worst_divergence"] = _reduce(np.max, last["divergence"][:, j])
+        if "optimal" in last:
+            row["optimal"] = float(last["optimal"][:, j].mean())
+        found = [names[int(end)] for end in record.end[:, j].ravel()]
+        row["ends"] = {name: found.count(name) for name in names.values() if name in found}
+        rows.append(row)
+    for i, j, k in np.ndindex(P, E, inits):
+        run: dict[str, Any] = {"problem": i, "p": record.settings.p[j], "init": k}
+        if any(seed is not None for seed in seeds):
+            run["seed"] = seeds[i]
+        run["step"] = int(record.steps[i, j, k, -1])
+        run |= {name: float(values[i, j, k]) for name, values in last.items()}
+        run["selection"] = record.final_selection[i, j, k].tolist()
+        runs.append(run | {"end": names[int(record.end[i, j, k])]})
+    return {"exponents": rows, "runs": runs}
+
+
+def _measure_last(record: AttentionRecord) -> dict[str, Any]:
+    """Numbers at the last recorded step, (P, E, I) each."""
+    import numpy as np
+
+    ten = np.log(10)
+    last = {
+        "norm": record.norm[..., -1],
+        "log10_loss": record.log_loss[..., -1] / ten,
+        "log10_loss_gap": record.log_loss_gap[..., -1] / ten,
+        "attention": record.attention[..., -1],
+    }
+    if record.head is None:  # else the problems' own heads play no role
+        optimal = np.stack([problem.optimal_tokens for problem in record.problems])
+        last["optimal"] = (record.final_selection == optimal[:, None, None]).mean(axis=-1)
+    for name in ("divergence", "head_divergence", "head_norm"):
+        values = getattr(record, name)
+        if values is not None:
+            last[name] = values[..., -1]
+    return last
+
+
+def _reduce(reduce: Any, values: Any) -> float | None:
+    """Reduce the numbers of the runs that have one."""
+    import numpy as np
+
+    known = values[~np.isnan(values)]
+    return float(reduce(known)) if known.size else None
+
+
+def _print(
+    exponents: list[dict[str, Any]], is_joint: bool, folder: Path | None, quiet: bool
+) -> None:
+    rows = [
+        row | {"ends": ", ".join(f"{count} {end}" for end, count in row["ends"].items())}
+        for row in exponents
+    ]
+    columns = JOINT_COLUMNS if is_joint else COLUMNS
+    print_rows((*FIRST_COLUMNS, *columns, ("ends", "ends", "")), rows)
+    if not quiet:
+        say(LEGEND + ("" if is_joint else OPTIMAL_LEGEND))
+        if folder is not None:
+            say(f"wrote {folder}")

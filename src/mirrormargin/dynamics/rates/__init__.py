@@ -1,7 +1,6 @@
 """How fast something falls along a run, and whether as fast as claimed."""
 
 from mirrormargin.dynamics.rates.fit import (
-    LEAST_DECADES,
     BoundCheck,
     RateFit,
     RateVerdict,
@@ -13,7 +12,6 @@ from mirrormargin.dynamics.rates.laws import FORMS, Rate, RateForm, claimed_rate
 
 __all__ = [
     "FORMS",
-    "LEAST_DECADES",
     "BoundCheck",
     "Rate",
     "RateFit",

@@ -38,23 +38,15 @@ from mirrormargin.dynamics.rates.regression import (
 )
 from mirrormargin.errors import ProblemError
 
-__all__ = [
-    "LEAST_DECADES",
-    "BoundCheck",
-    "RateFit",
-    "RateVerdict",
-    "bound_holds",
-    "choose_windows",
-    "fit_rate",
-]
+__all__ = ["BoundCheck", "RateFit", "RateVerdict", "bound_holds", "choose_windows", "fit_rate"]
 
 Array = NDArray[np.float64]
 
 # A law that still bends may bend on, by 3/4 + (3/4)^2 + ... = 3 times what it did up to its later
 # half: test_a_law_that_bends_towards_the_claim_is_not_called_slower.
 STILL_TO_BEND = 3.0
-EARLY = (20.0, 50.0)  # decades of steps in which a flow sets the factor of its bound
-LEAST_DECADES = 100.0  # of a flow whose bound is checked
+EARLY = (20.0, 50.0)  # decades of a long flow that set the factor of a bound
+MIN_DECADES = 100.0  # of a flow whose last third is late enough to be compared with them
 ROUNDING = 1e-12  # by this share a maximum may exceed another and still count as equal
 
 
@@ -278,19 +270,6 @@ class BoundCheck:
     ratio: Array
 
 
-def choose_windows(decades: float) -> tuple[Interval, Interval]:
-    """The early and the late window of :func:`bound_holds` for a flow over ``decades`` of steps.
-
-    The late one is the last third: it begins after the early one ends if there are at least
-    ``LEAST_DECADES``.
-
-    Example:
-        >>> choose_windows(300.0)
-        ((20.0, 50.0), (200.0, 300.0))
-    """
-    return EARLY, (decades * 2 / 3, decades)
-
-
 def bound_holds(
     log_steps: Any,
     values: Any,
@@ -337,6 +316,22 @@ def bound_holds(
     early_max = _largest("early", early, log_k, ratio)
     late_max = _largest("late", late, log_k, ratio)
     return BoundCheck(late_max <= early_max * (1 + ROUNDING), early_max, late_max, ratio)
+
+
+def choose_windows(decades: float) -> tuple[Interval, Interval]:
+    """The early and the late window of :func:`bound_holds` for a flow of so many decades of steps.
+
+    Decades 20 to 50 set the factor of the bound; it has to suffice in the last third.
+
+    Raises:
+        ProblemError: (a ValueError) If there are fewer than 100 decades.
+
+    Example:
+        >>> choose_windows(300.0)
+        ((20.0, 50.0), (200.0, 300.0))
+    """
+    decades = check_number("decades", decades, least=MIN_DECADES, error=ProblemError)
+    return EARLY, (decades * 2 / 3, decades)
 
 
 def _largest(name: str, window: Interval, log_k: Array, ratio: Array) -> float:

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from mirrormargin.cli.lab.destination import Destination, name_run
-from mirrormargin.cli.options import check_writable
+from mirrormargin.cli.lab.kept_runs import Destination, name_run
 from mirrormargin.errors import RunError
+from mirrormargin.runs import check_writable
 
 
 def put_run(folder, kind="mirror flow"):
@@ -15,14 +15,43 @@ def put_run(folder, kind="mirror flow"):
     (folder / "arrays-1.npz").write_bytes(b"")
 
 
-def open_folder(folder, names=("p-2",), overwrite=False):
-    return Destination(folder, "mirror flow", names, overwrite)
+class Record:
+    """What a curve leaves, with the kind alone."""
+
+    def save(self, folder, about):
+        put_run(folder)
+        (folder / "about.json").write_text(json.dumps(about))
+
+
+RECORD = Record()
+
+
+def open_folder(folder, overwrite=False):
+    return Destination(folder, "mirror flow", "unit_sphere", overwrite)
+
+
+def follow(destination, seeds, exponents, record=RECORD):
+    problems = [(seed, f"problem {seed}") for seed in seeds]
+    return destination.follow_each(
+        "flow", problems, exponents, lambda problem, p, report: (record, {"of": (problem, p)}), True
+    )
 
 
 def test_one_run_is_the_folder_and_several_have_one_each(tmp_path):
-    assert open_folder(tmp_path / "a").find_folder("p-2") == tmp_path / "a"
-    several = open_folder(tmp_path / "a", ["p-2", "p-3"])
-    assert several.find_folder("p-3") == tmp_path / "a" / "p-3"
+    assert follow(open_folder(tmp_path / "a"), [1], [2.0]) == [{"seed": 1, "of": ("problem 1", 2)}]
+    assert (tmp_path / "a" / "run.json").exists()
+    rows = follow(open_folder(tmp_path / "b"), [None], [2.0, 3.0])
+    assert [row["of"] for row in rows] == [("problem None", 2), ("problem None", 3)]
+    assert {path.name for path in (tmp_path / "b").iterdir()} == {"p-2", "p-3"}
+    about = json.loads((tmp_path / "b" / "p-3" / "about.json").read_text())
+    assert about == {"problem": "unit_sphere", "seed": None}
+    assert len(follow(open_folder(None), [1, 2], [2.0])) == 2
+
+
+def test_a_curve_that_there_is_not_leaves_nothing_and_loses_nothing(tmp_path):
+    put_run(tmp_path)
+    assert len(follow(open_folder(tmp_path, overwrite=True), [1], [2.0], record=None)) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"run.json", "arrays-1.npz"}
 
 
 def test_names_tell_exponents_and_seeds_apart():
@@ -75,11 +104,13 @@ def test_old_runs_go_only_in_the_end_and_without_what_was_added(tmp_path):
         put_run(tmp_path / name)
     (tmp_path / "seed-3-p-2" / "notes.txt").write_text("mine")
     put_run(tmp_path)
-    destination = open_folder(tmp_path, ["seed-1-p-2", "seed-1-p-3"], overwrite=True)
+    destination = open_folder(tmp_path, overwrite=True)
     assert (tmp_path / "seed-2-p-2" / "run.json").exists()
-    destination.finish()
+    follow(destination, [1], [2.0, 3.0])
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert left == {"seed-1-p-2/run.json", "seed-1-p-2/arrays-1.npz", "seed-3-p-2/notes.txt"}
+    new = {f"seed-1-p-{p}/{file}" for p in (2, 3) for file in ("run.json", "arrays-1.npz")}
+    new |= {f"seed-1-p-{p}/about.json" for p in (2, 3)}
+    assert left == {*new, "seed-3-p-2/notes.txt"}
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
@@ -87,4 +118,4 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     file.write_text("")
     for path in (file / "run.json", file / "deeper" / "run.json", tmp_path):
         with pytest.raises(RunError, match="cannot be written"):
-            check_writable(path)
+            check_writable(path, make_folders=True)

@@ -1,0 +1,315 @@
+"""``mirrormargin evaluate`` and ``predict``: is a trained model right, and what does it say?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, Parameter, Token
+
+from mirrormargin.cli.options import DataFolder, Download, Json, Quiet, show_examples
+from mirrormargin.cli.terminal import print_json, print_table, say
+from mirrormargin.errors import DataError, TrainingError, suggest
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from mirrormargin.data import DataSet, InputForm
+    from mirrormargin.training import TrainingFolder
+
+__all__ = [
+    "Trained",
+    "evaluate",
+    "evaluate_app",
+    "load_unchanged_data",
+    "predict",
+    "predict_app",
+]
+
+WIDEST = 60  # letters of a text that a line shows
+MOST = 5  # tokens that a line shows
+OPTIONS = ("--lines", "--weights", "--attention", "--json", "--quiet", "--help")
+SPECIAL = ("[CLS]", "[SEP]")
+INPUTS = """\
+inputs:
+  a text        in quotes; for a model that compares two texts, both with a tab
+                between. What is longer than the texts of training is cut as
+                they were.
+  an image      the path of a file of the size that the model was trained on
+  -             standard input, one input a line
+"""
+
+# The arguments of all commands that use a trained model.
+Trained = Annotated[Path, Parameter(help="The folder of a training, from mirrormargin train.")]
+Weights = Annotated[
+    str,
+    Parameter(
+        metavar="NAME",
+        help="selected, of the best epoch on validation data; final, of the last; or a file that"
+        " mirrormargin prune wrote.",
+    ),
+]
+
+evaluate_app = App(
+    name="evaluate",
+    **show_examples(
+        (
+            ("evaluate runs/imdb", "on the validation data of the training"),
+            ("evaluate runs/imdb --split test", "on its test data"),
+            ("evaluate runs/imdb --data more.csv", "on a labelled file of your own"),
+            (
+                "evaluate runs/imdb --weights runs/imdb/pruned-0.95.safetensors",
+                "a pruned model",
+            ),
+        )
+    ),
+)
+predict_app = App(
+    name="predict",
+    **show_examples(
+        (
+            ("predict runs/imdb 'A dull film.' 'What a lovely cast!'", "two texts"),
+            ("predict runs/imdb --lines reviews.txt --json", "a text a line"),
+            ("predict runs/imdb 'Not bad.' --attention", "and where the last block looks"),
+            ("predict runs/digits seven.png", "an image"),
+            (
+                "predict runs/imdb 'A dull film.' --weights runs/imdb/pruned-0.95.safetensors",
+                "by a pruned model",
+            ),
+        ),
+        more=INPUTS,
+    ),
+)
+
+
+@evaluate_app.default
+def evaluate(
+    folder: Trained,
+    /,
+    *,
+    split: Literal["validation", "test"] | None = None,
+    data: Annotated[Path | None, Parameter(metavar="FILE")] = None,
+    text_column: Annotated[str | None, Parameter(metavar="NAME")] = None,
+    label_column: Annotated[str | None, Parameter(metavar="NAME")] = None,
+    weights: Weights = "selected",
+    data_dir: DataFolder | None = None,
+    download: Download = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure the loss and the accuracy of a trained model.
+
+    Args:
+        split: Which part of the data of the training. [default: validation]
+        data: Labelled data instead: a file .jsonl, .csv or .tsv of texts, or a folder with a folder
+            of images for each class.
+        text_column: Column of the texts in that file. [default: as in training]
+        label_column: Column of the labels in that file. [default: as in training]
+    """
+    from mirrormargin import training
+
+    trained = training.TrainingFolder(folder)
+    _check_weights(trained, weights)
+    if data is None:
+        if text_column is not None or label_column is not None:
+            raise TrainingError("--text-column and --label-column are for --data: leave them out")
+        whole = load_unchanged_data(trained, data_dir, download)
+        form, name, split = whole, whole.name, split or "validation"
+        part = whole.validation if split == "validation" else whole.test
+    else:
+        if split is not None:
+            raise TrainingError("--split and --data are both given: leave out one of the two")
+        from mirrormargin.data import encode_labelled
+
+        form, name, known = trained.read_inputs(), str(data), trained.read_config().data
+        part = encode_labelled(
+            data, form, text_column or known.text_column, label_column or known.label_column
+        )
+    loss, accuracy = training.evaluate(training.load_model(folder, form, weights), part)
+    if json:
+        print_json(
+            {
+                "folder": str(folder),
+                "weights": weights,
+                "data": name,
+                "split": split,
+                "examples": len(part),
+                "loss": loss,
+                "accuracy": accuracy,
+            }
+        )
+        return 0
+    where = f"{name}, {split}" if data is None else name
+    row = [f"{accuracy:.2f}%", f"{loss:.4f}", f"{len(part):,}", where]
+    print_table(["accuracy", "loss", "examples", "data"], [row])
+    if not quiet:
+        say(f"\n{_describe_weights(weights)}")
+    return 0
+
+
+def _check_weights(folder: TrainingFolder, weights: str) -> None:
+    """Make sure that the training has ended and that there are such weights.
+
+    Raises:
+        TrainingError: If not.
+    """
+    folder.read_config()
+    is_own = weights in ("selected", "final")
+    folder.find_weights(weights if is_own else "final")
+    if not is_own and not Path(weights).is_file():
+        raise TrainingError(
+            f"--weights is {weights!r}: give selected, final, or a file of mirrormargin prune"
+        )
+
+
+def _describe_weights(weights: str) -> str:
+    """A line that says which weights were used."""
+    meaning = {
+        "selected": "the weights of the best epoch on validation data (selected)",
+        "final": "the weights of the last epoch (final)",
+    }
+    return f"by {meaning.get(weights, f'the weights in {weights}')}"
+
+
+def load_unchanged_data(folder: TrainingFolder, data_dir: Path | None, download: bool) -> DataSet:
+    """The data that the model of a folder was trained on.
+
+    Raises:
+        TrainingError: If its files have changed.
+    """
+    from mirrormargin.training.building import load_training_data
+
+    data = load_training_data(folder.read_config(), data_dir=data_dir, download=download)
+    if not folder.knows(data):
+        raise TrainingError(
+            f"the files of {data.name} have changed since this training: its model may have learnt"
+            " what is now held out, and read words by other numbers; bring them back"
+        )
+    return data
+
+
+def _read_input(type_: Any, tokens: Sequence[Token]) -> str:
+    """A text may begin with a hyphen, and - is standard input; but a single word is an option."""
+    text = tokens[0].value
+    if text.startswith("-") and text != "-" and not any(map(str.isspace, text)):
+        raise ValueError(f"there is no option {text}: {suggest(text, OPTIONS)}")
+    return text
+
+
+@predict_app.default
+def predict(
+    folder: Trained,
+    /,
+    *inputs: Annotated[
+        str,
+        Parameter(name="INPUT", required=True, converter=_read_input, allow_leading_hyphen=True),
+    ],
+    lines: bool = False,
+    weights: Weights = "selected",
+    attention: bool = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Ask a trained model about new texts or images.
+
+    Prints the class of each input, how sure the model is, and what it attends to.
+
+    Args:
+        inputs: Texts or images, see below.
+        lines: Each INPUT is a file of inputs, one a line; empty lines are left out.
+        attention: Show the 5 tokens of a text that [CLS] attends to most: last block, mean of its
+            heads.
+    """
+    from mirrormargin import training
+
+    trained = training.TrainingFolder(folder)
+    trained.read_config()
+    asked: list[str] = []
+    for one in inputs:
+        asked += _read_lines(one) if lines or one == "-" else [one]
+    if not asked:
+        raise DataError(f"{', '.join(inputs)}: there is nothing in it to predict")
+    _check_weights(trained, weights)
+    from mirrormargin.training.evaluation import compute_probabilities
+
+    form = trained.read_inputs()
+    if attention and form.kind != "text":
+        raise TrainingError("--attention shows tokens of texts, and this model reads images")
+    rows = _encode(asked, form)
+    model = training.load_model(folder, form, weights)
+    answers = []
+    for text, row, shares in zip(
+        asked, rows, compute_probabilities(model, rows).tolist(), strict=True
+    ):
+        best = max(range(len(shares)), key=shares.__getitem__)
+        rounded = [round(share, 6) for share in shares]
+        answer = {
+            "input": text,
+            "class": form.classes[best],
+            "probability": rounded[best],
+            "probabilities": dict(zip(form.classes, rounded, strict=True)),
+        }
+        if attention:
+            answer["attention"] = _look(model, form, row)
+        answers.append(answer)
+    if json:
+        print_json({"folder": str(folder), "weights": weights, "predictions": answers})
+    else:
+        _print(answers, attention)
+        if not quiet:
+            say(f"\n{_describe_weights(weights)}")
+    return 0
+
+
+def _read_lines(name: str) -> list[str]:
+    try:
+        if name == "-":
+            contents = b"" if sys.stdin is None else sys.stdin.buffer.read()
+        else:
+            contents = Path(name).read_bytes()
+        text = contents.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name} is no text in UTF-8: {error.reason}") from error
+    except OSError as error:
+        raise DataError(f"{name!r} cannot be read: {error.strerror}") from error
+    # Not splitlines: texts hold other characters that it takes for ends of lines.
+    return [line.rstrip("\r") for line in text.split("\n") if line.strip()]
+
+
+def _encode(inputs: list[str], form: InputForm) -> Tensor:
+    from mirrormargin.data import encode_images, encode_texts
+
+    if form.kind == "image":
+        return encode_images([Path(name) for name in inputs], form)
+    return encode_texts(inputs, form)
+
+
+def _look(model: nn.Module, form: InputForm, row: Tensor) -> list[list[Any]]:
+    """Tokens and the attention of [CLS] on them."""
+    from mirrormargin.training.token_selection import attend
+
+    assert form.vocabulary is not None
+    ids = row[row != 0].tolist()  # [PAD] is 0
+    tokens = [form.vocabulary[number] for number in ids]
+    weights = attend(model, ids)
+    return [[token, round(weight, 6)] for token, weight in zip(tokens, weights, strict=True)]
+
+
+def _print(answers: list[dict[str, Any]], attention: bool) -> None:
+    rows = []
+    for answer in answers:
+        cells = [answer["class"], f"{answer['probability']:.1%}"]
+        if attention:
+            words = [pair for pair in answer["attention"] if pair[0] not in SPECIAL]
+            words = sorted(words, key=lambda pair: -pair[1])[:MOST]
+            cells.append(" ".join(f"{word} {weight:.2f}" for word, weight in words))
+        rows.append([*cells, _shorten(" ".join(answer["input"].split()))])
+    print_table(["class", "probability", *["attends to"] * attention, "input"], rows)
+
+
+def _shorten(text: str) -> str:
+    """Both ends of the text, for a path says most in its last part."""
+    half = (WIDEST - 5) // 2
+    return text if len(text) <= WIDEST else f"{text[:half].rstrip()} ... {text[-half:].lstrip()}"
