@@ -24,10 +24,10 @@ import torch
 from scipy.stats import binom
 
 from mirrormargin.models import TextTransformer
+from mirrormargin.training.building import build_optimizer
 from mirrormargin.training.config import OptimizerConfig, TextModel
 from mirrormargin.training.configurations import find_configuration
 from mirrormargin.training.evaluation import compute_loss
-from mirrormargin.training.optimizers import build_optimizer
 
 OPTIMIZERS = {
     "AdamW": OptimizerConfig("AdamW", 1e-6),

@@ -90,11 +90,10 @@ def serve() -> None:
 
     from mirrormargin.data import load_data
     from mirrormargin.errors import RunError, TrainingError
-    from mirrormargin.training.building import build_model, load_training_data
+    from mirrormargin.training.building import build_model, build_optimizer, load_training_data
     from mirrormargin.training.config import OptimizerConfig, TrainingConfig
     from mirrormargin.training.configurations import find_configuration
     from mirrormargin.training.loop import train_model
-    from mirrormargin.training.optimizers import build_optimizer
 
     torch.set_num_threads(1)
     # One step of each sort, so that no child has to import or compile anything.

@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from mirrormargin.claims.campaign.method import Method, Run, choose_setting, list_runs, rate
-from mirrormargin.claims.campaign.methods import METHODS
-from mirrormargin.claims.campaign.records import read_records, write_record
-from mirrormargin.claims.campaign.work import do_campaign, find_missing, make_record
+from mirrormargin.claims.campaign.compared_methods import METHODS
+from mirrormargin.claims.campaign.grid_search import Method, Run, choose_setting, list_runs, rate
+from mirrormargin.claims.campaign.records import (
+    do_campaign,
+    find_missing,
+    make_record,
+    read_records,
+    write_record,
+)
 from mirrormargin.errors import ClaimError
 from mirrormargin.runs import hold_lock
 from mirrormargin.training.config import DataConfig, ImageModel, OptimizerConfig, Seeds
@@ -71,8 +76,8 @@ def test_methods_of_the_campaign_that_share_records_share_their_trainings():
             assert digests.setdefault(key, config.digest()) == config.digest(), key
 
 
-def test_shelf_is_where_records_are_kept():
-    sparse = replace(METHOD, name="AdamW, sparse", removed=(0.9,), shelf="AdamW + L1")
+def test_a_method_can_use_the_records_of_another():
+    sparse = replace(METHOD, name="AdamW, sparse", removed=(0.9,), records_of="AdamW + L1")
     assert sparse.folder == METHOD.folder
 
 

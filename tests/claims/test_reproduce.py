@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mirrormargin.claims import find_claims, reproduce, workers
-from mirrormargin.claims.reproduce import DOCUMENT
+from mirrormargin.claims.claims_file import CLAIMS_FILE
 from mirrormargin.errors import ClaimError, MirrorMarginError, RunError
 from mirrormargin.runs import hold_lock
 
@@ -32,7 +32,7 @@ def finished(tmp_path_factory):
 
 def test_the_document_is_what_is_written(finished):
     out, document = finished
-    assert json.loads((out / DOCUMENT).read_text()) == document
+    assert json.loads((out / CLAIMS_FILE).read_text()) == document
 
 
 def test_every_row_has_its_numbers_and_its_command(finished):
@@ -128,6 +128,7 @@ def test_a_claim_without_record_is_not_run_and_says_why(tmp_path):
         ({"profile": "slow"}, "profile is 'slow': give one of quick, full, paper"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": True}, "seed is True"),
+        ({"fresh": True, "train": False}, "leave out one of the two"),
     ],
 )
 def test_wrong_arguments_are_refused(tmp_path, options, message):
@@ -237,7 +238,7 @@ def test_killed_at_random_moments_it_resumes_to_the_same_document(finished, tmp_
     last = start(tmp_path)
     text = last.communicate()[0].decode()
     assert last.returncode == 0, text
-    assert strip(json.loads((tmp_path / DOCUMENT).read_text())) == strip(document)
+    assert strip(json.loads((tmp_path / CLAIMS_FILE).read_text())) == strip(document)
     assert not list(tmp_path.glob("evidence/*/parts"))
     assert with_parts, "no kill came while some parts were done and others not"
 

@@ -6,15 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mirrormargin.claims.campaign.collect import TrainingTable
-from mirrormargin.claims.campaign.method import Method
+from mirrormargin.claims.campaign.grid_search import Method
 from mirrormargin.claims.campaign.records import read_records
-from mirrormargin.claims.campaign.tables import store_tables
+from mirrormargin.claims.campaign.training_table import TrainingTable
 from mirrormargin.claims.evidence import find_record
 from mirrormargin.claims.registry import STORIES
 from mirrormargin.claims.stories.imdb_optimizers import collect_accuracies
 from mirrormargin.claims.story import Story
-from mirrormargin.claims.trainings import Trainings
+from mirrormargin.claims.trainings import Trainings, store_tables
 from mirrormargin.training.config import OptimizerConfig
 from mirrormargin.training.configurations import find_configuration
 
@@ -107,7 +106,7 @@ def test_fresh_trains_again(trained, tmp_path, table):
 def test_stored_tables_are_found_as_records(trained, tmp_path, monkeypatch, table):
     out, _, evidence = trained
     story = Story("made-up", "a table", {}, (), table=table)
-    monkeypatch.setattr("mirrormargin.claims.campaign.tables.STORIES", {"made-up": story})
+    monkeypatch.setattr("mirrormargin.claims.trainings.STORIES", {"made-up": story})
     assert store_tables(out / "records", tmp_path) == ["made-up"]
     found = find_record("made-up", tmp_path)
     assert found.arrays.keys() == evidence.arrays.keys()

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from mirrormargin.claims.campaign import methods
-from mirrormargin.claims.campaign.method import Method
+from mirrormargin.claims.campaign import compared_methods
+from mirrormargin.claims.campaign.grid_search import Method
 from mirrormargin.cli import main
 from mirrormargin.training.config import OptimizerConfig
 from mirrormargin.training.configurations import find_configuration
@@ -37,7 +37,7 @@ KEYS = {
 @pytest.fixture
 def campaign(tmp_path, monkeypatch, capfd):
     """A function that runs the command in a folder and gives its exit code and lines."""
-    monkeypatch.setattr(methods, "METHODS", METHODS)
+    monkeypatch.setattr(compared_methods, "METHODS", METHODS)
     monkeypatch.chdir(tmp_path)
 
     def call(*argv):
@@ -167,14 +167,14 @@ def test_a_wrong_input_is_one_line_and_exit_2(campaign, tmp_path, argv, message)
 PROGRAM = """
 import sys
 from dataclasses import replace
-from mirrormargin.claims.campaign import methods
-from mirrormargin.claims.campaign.method import Method
+from mirrormargin.claims.campaign import compared_methods
+from mirrormargin.claims.campaign.grid_search import Method
 from mirrormargin.cli import main
 from mirrormargin.training.configurations import find_configuration
 
 if __name__ == "__main__":
     config = replace(find_configuration("digits/tiny"), epochs=100_000)
-    methods.METHODS = (Method("digits/tiny", "long", {"a": config, "b": config}),)
+    compared_methods.METHODS = (Method("digits/tiny", "long", {"a": config, "b": config}),)
     sys.exit(main(["campaign"]))
 """
 
@@ -211,7 +211,7 @@ def test_an_interrupt_says_how_to_continue(campaign, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mirrormargin.claims.campaign.work.do_campaign", interrupt)
+    monkeypatch.setattr("mirrormargin.claims.campaign.records.do_campaign", interrupt)
     code, lines, errors = campaign("--workers", "1")
     assert (code, lines, errors.splitlines()) == (130, [], INTERRUPTED)
 

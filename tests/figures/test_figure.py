@@ -8,19 +8,21 @@ X = np.array([0.0, 1.0, 2.0, 3.0])
 
 
 def test_what_has_no_logarithm_is_a_gap() -> None:
-    series = Series("a", X, np.array([1.0, 0.0, -1.0, 2.0])).fit("log", "log")
+    series = Series("a", X, np.array([1.0, 0.0, -1.0, 2.0])).cut_to_scales("log", "log")
     np.testing.assert_array_equal(series.y, [np.nan, np.nan, np.nan, 2.0])
     np.testing.assert_array_equal(series.x, [np.nan, np.nan, np.nan, 3.0])
 
 
 def test_a_linear_axis_keeps_zero_and_negative_values() -> None:
     y = np.array([1.0, 0.0, -1.0, np.inf])
-    np.testing.assert_array_equal(Series("a", X, y).fit("linear", "linear").y, [1, 0, -1, np.nan])
+    np.testing.assert_array_equal(
+        Series("a", X, y).cut_to_scales("linear", "linear").y, [1, 0, -1, np.nan]
+    )
 
 
 def test_a_band_below_zero_ends_at_the_least_of_the_data_on_a_log_axis() -> None:
     y, low = np.full(4, 2.0), np.array([-1.0, 0.5, 1.0, 1.0])
-    series = Series("a", X, y, low, y + 1).fit("linear", "log")
+    series = Series("a", X, y, low, y + 1).cut_to_scales("linear", "log")
     assert series.low is not None
     np.testing.assert_array_equal(series.low, [0.5, 0.5, 1.0, 1.0])
 

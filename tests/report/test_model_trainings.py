@@ -7,8 +7,7 @@ import pytest
 
 from mirrormargin.cli import main
 from mirrormargin.errors import ReportError
-from mirrormargin.report.contents import arrange_contents
-from mirrormargin.report.sources import read_sources
+from mirrormargin.report.contents import arrange_contents, read_sources
 
 SHORT = ["train", "digits/tiny", "--epochs", "2", "--num-train", "200", "--quiet"]
 

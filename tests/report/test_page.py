@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from evidence_arrays import make_claims
 
+from mirrormargin.claims.claims_file import RECALLED
 from mirrormargin.errors import ReportError
 from mirrormargin.figures import Axis, Figure, Panel, Series
 from mirrormargin.report.contents import Contents
 from mirrormargin.report.page import MAX_BYTES, format_page, name_anchors
 from mirrormargin.report.payload import embed_json, format_payload
-from mirrormargin.report.verdicts import RECALLED
 
 
 class _Reader(HTMLParser):

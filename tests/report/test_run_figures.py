@@ -9,8 +9,7 @@ import mirrormargin as mm
 from mirrormargin.errors import ReportError, TrainingInterrupted
 from mirrormargin.figures import Figure
 from mirrormargin.report import write_report
-from mirrormargin.report.contents import arrange_contents
-from mirrormargin.report.sources import read_sources
+from mirrormargin.report.contents import arrange_contents, read_sources
 
 PROBLEMS = [mm.synthetic.unit_sphere(seed) for seed in (1, 2)]
 

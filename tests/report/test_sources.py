@@ -13,8 +13,7 @@ from evidence_arrays import EVIDENCE, make_claims
 from mirrormargin.claims.evidence import Evidence, write_evidence
 from mirrormargin.errors import MirrorMarginError, ReportError
 from mirrormargin.report import write_report
-from mirrormargin.report.contents import arrange_contents
-from mirrormargin.report.sources import read_sources
+from mirrormargin.report.contents import arrange_contents, read_sources
 from mirrormargin.runs import write_run
 
 

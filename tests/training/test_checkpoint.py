@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from mirrormargin.errors import TrainingError
+from mirrormargin.training.building import build_optimizer
 from mirrormargin.training.checkpoint import (
     capture_random_state,
     flatten_optimizer,
@@ -12,7 +13,6 @@ from mirrormargin.training.checkpoint import (
     restore_random_state,
 )
 from mirrormargin.training.config import OPTIMIZERS, OptimizerConfig
-from mirrormargin.training.optimizers import build_optimizer
 from mirrormargin.training.tensor_files import read_tensors, write_tensors
 
 

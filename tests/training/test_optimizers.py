@@ -6,8 +6,8 @@ from torch import nn
 
 from mirrormargin.errors import OptimizerError, TrainingError
 from mirrormargin.optim import MirrorAdam, MirrorDescent
+from mirrormargin.training.building import build_optimizer
 from mirrormargin.training.config import OPTIMIZERS, OptimizerConfig
-from mirrormargin.training.optimizers import build_optimizer
 
 
 def make_model():

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirrormargin.claims.campaign.methods import METHODS
+from mirrormargin.claims.campaign.compared_methods import METHODS
 from mirrormargin.errors import TrainingError
 from mirrormargin.training.config import GradualPruning, L1Penalty, Powerpropagation, Seeds
 from mirrormargin.training.configurations import (

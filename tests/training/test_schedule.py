@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from mirrormargin.training.optimizers import find_factor
+from mirrormargin.training.building import find_factor
 
 
 def course(schedule, warmup, num_steps):

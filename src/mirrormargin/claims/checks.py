@@ -4,7 +4,7 @@ r"""The kinds of checks: each turns measured values into a :class:`Check` that c
     mean_near         |mean - published| <= tol              all_at_least   every value >= bound
     mean_covers       the interval of the mean reaches a published number
     mean_at_least     mean over seeds >= bound               all_equal      every value = expected
-    share_at_least    count / total >= bound                 smaller        mean of b - a > 0
+    share_at_least    count / total >= bound                 surely_smaller mean of b - a > 0
     ratio_at_most     geometric mean of a / b <= bound       check_size, check_seeds
     rate_at_least     a fitted exponent is at least the claimed one
     rate_decays       a fitted exponent is surely positive
@@ -24,7 +24,7 @@ from mirrormargin.claims.evidence import Evidence
 from mirrormargin.figures.spread import find_half_width, find_share
 
 __all__ = [
-    "LATE",
+    "FIRST_FITTED",
     "NUMBER",
     "STATEMENT",
     "all_at_least",
@@ -42,11 +42,11 @@ __all__ = [
     "rate_decays",
     "ratio_at_most",
     "share_at_least",
-    "smaller",
+    "surely_smaller",
 ]
 
 STATEMENT, NUMBER = "statement", "number"
-LATE = 100  # the first step that a fit of a rate uses
+FIRST_FITTED = 100  # the first step that the fit of a rate uses
 
 
 def mean_at_most(name: str, values: ArrayLike, bound: float, kind: str = STATEMENT) -> Check:
@@ -109,7 +109,7 @@ def share_at_least(name: str, holds: ArrayLike, bound: float = 1.0, kind: str = 
     return Check(name, kind, f"share at least {bound:g}", share, low, high, bool(share >= bound))
 
 
-def smaller(name: str, a: ArrayLike, b: ArrayLike, kind: str = STATEMENT) -> Check:
+def surely_smaller(name: str, a: ArrayLike, b: ArrayLike, kind: str = STATEMENT) -> Check:
     """Seed by seed, a is smaller than b on average: the interval of b - a lies above zero."""
     difference, low, high = find_interval(_read(b) - _read(a))
     surely = low > 0 if low is not None else difference > 0
@@ -160,14 +160,14 @@ def fit_late(
     claimed: float | None = None,
     chosen: int | None = None,
 ) -> Any:
-    """The decay of an array, (S, R), or of one of its rules, (S, K, R), from step LATE on.
+    """The decay of an array, (S, R), or of one of its rules, (S, K, R), from step FIRST_FITTED on.
 
     Arrays whose name begins with "log_" hold logarithms.
     """
     from mirrormargin.dynamics import fit_rate
 
     values = evidence[name] if chosen is None else evidence[name][:, chosen]
-    late, is_log = evidence["steps"] >= LATE, name.startswith("log_")
+    late, is_log = evidence["steps"] >= FIRST_FITTED, name.startswith("log_")
     return fit_rate(
         form,
         steps=evidence["steps"][late],

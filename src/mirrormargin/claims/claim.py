@@ -101,9 +101,9 @@ class Claim:
         published: The published numbers, or the rate class, as short text; "" if there are none.
         examine: From evidence to a finding.
         figures: Names of the figures that show it, if not the one of the story's name.
-        should_hold: Whether failing means that something broke; False for what is known to be open.
-        experiment: Name of the story that it rests on, which fills it in.
-        needs: What that story takes that is not here, which fills it in.
+        should_hold: Whether a failure means that something broke; False if its outcome is open.
+        experiment: The name of the story that it rests on; the story sets it.
+        needs: What a run of that story takes that is not on this machine; the story sets it.
     """
 
     id: str
@@ -124,7 +124,7 @@ class Claim:
 
 
 def decide(checks: Sequence[Check]) -> tuple[Verdict, str]:
-    """The verdict, and how it differs from the published numbers or why it fails."""
+    """The verdict, and a note: which checks fail, or which published numbers are not met."""
     if not checks:
         raise ValueError("a verdict needs at least one check")
     broken = [check for check in checks if not check.holds]

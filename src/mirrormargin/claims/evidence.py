@@ -22,9 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import RunError
-from mirrormargin.runs import read_run, write_run
+from mirrormargin.runs import read_run, write_atomically, write_run
 
-__all__ = ["Evidence", "find_digest", "find_record", "read_evidence", "write_evidence"]
+__all__ = [
+    "Evidence",
+    "find_digest",
+    "find_record",
+    "read_evidence",
+    "store_record",
+    "write_evidence",
+]
 
 KIND = "evidence"
 ROOMS = (
@@ -38,7 +45,8 @@ ROOMS = (
     "training",
 )
 RUN_NOW, STORED = "run now", "stored record"
-RECORD_KEYS = ("experiment", "command", "data_sha256", "versions", "settings", "arrays")
+ORIGIN = ("command", "data_sha256", "versions")
+RECORD_KEYS = ("experiment", *ORIGIN, "settings", "arrays")
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,5 +150,24 @@ def find_record(experiment: str, folder: Path | None = None) -> Evidence | None:
             raise RunError(f"the record {file} holds arrays with rows of unequal length")
     except (ValueError, TypeError, AttributeError) as error:
         raise RunError(f"the record {file} is damaged: {error}") from error
-    origin = {key: record[key] for key in ("command", "data_sha256", "versions")}
+    origin = {key: record[key] for key in ORIGIN}
     return Evidence(experiment, record["settings"], arrays, {"kind": STORED, **origin})
+
+
+def store_record(folder: Path, evidence: Evidence) -> None:
+    """Store evidence as the record of its experiment, which :func:`find_record` finds."""
+    origin = {key: evidence.origin[key] for key in ORIGIN}
+    document: dict[str, Any] = {
+        "experiment": evidence.experiment,
+        **origin,
+        "settings": evidence.settings,
+        "seconds": evidence.seconds,
+    }
+    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in document.items()]
+    arrays = ",\n".join(
+        f"  {json.dumps(key)}: {json.dumps(value.tolist())}"
+        for key, value in evidence.arrays.items()
+    )
+    text = "{\n" + ",\n".join([*lines, '"arrays": {\n' + arrays + "\n}"]) + "\n}\n"
+    path = folder / f"{evidence.experiment}.json"
+    write_atomically(path, lambda file: file.write(text.encode()))

@@ -36,11 +36,11 @@ from mirrormargin.claims.stories import (
     rank,
     rates,
     shards,
-    steps,
+    sparsity_of_w,
+    step_rules,
     token_selection,
     trajectories,
     uniform_starts,
-    weights,
 )
 from mirrormargin.claims.story import Story
 from mirrormargin.errors import ClaimError
@@ -53,12 +53,12 @@ _STORIES = (
     trajectories.STORY,
     rates.STORY,
     cones.STORY,
-    steps.STORY,
+    step_rules.STORY,
     paths.STORY,
     joint.STORY,
     joint_steps.STORY,
     joint_paths.STORY,
-    weights.STORY,
+    sparsity_of_w.STORY,
     factors.STORY,
     prompts.STORY,
     joint_prompts.STORY,
@@ -102,7 +102,8 @@ PAPERS = {
     " (Sun, Gatmiry, Ahn, Azizan), arXiv:2306.13853",
 }
 
-# Stories hold the claims of several papers; here they are in the order of their paper.
+# Stories hold the claims of several papers, in the order of their figures. A page lists the claims
+# in the order in which their paper states them; a claim that is not named here comes last.
 _ORDER = [
     "A.alg.step", "A.alg.gd", "A.thm.path", "A.thm.local-path", "A.thm.divergence",
     "A.thm.direction", "A.thm.local", "A.thm.rate", "A.thm.growth", "A.thm.normalized-growth",
@@ -125,10 +126,16 @@ _ORDER = [
     "C4.thm.homogeneous", "C4.thm.normalized",
 ]  # fmt: skip
 
+
+def _find_rank(claim: Claim) -> tuple[int, int]:
+    rank = _ORDER.index(claim.id) if claim.id in _ORDER else len(_ORDER)
+    return list(PAPERS).index(claim.paper), rank
+
+
 CLAIMS: tuple[Claim, ...] = tuple(
     sorted(
         (claim for story in _STORIES for claim in story.claims),
-        key=lambda claim: _ORDER.index(claim.id),
+        key=_find_rank,
     )
 )
 

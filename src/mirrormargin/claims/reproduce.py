@@ -10,13 +10,15 @@ Apart from ``environment`` and ``seconds`` the same seed gives the same ``claims
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mirrormargin.claims.claim import Claim, Verdict, decide
+from mirrormargin.arguments import check_choice, check_seed
+from mirrormargin.claims.claim import Claim
+from mirrormargin.claims.claims_file import describe_claim, read_claims, write_claims
 from mirrormargin.claims.evidence import Evidence, read_evidence, write_evidence
 from mirrormargin.claims.registry import CLAIMS, STORIES
 from mirrormargin.claims.story import PROFILES, Story
@@ -24,12 +26,11 @@ from mirrormargin.claims.trainings import Trainings
 from mirrormargin.claims.workers import PART, Part, run_parts
 from mirrormargin.environment import describe_environment
 from mirrormargin.errors import ClaimError, RunError
-from mirrormargin.runs import hold_lock, read_run, write_atomically
+from mirrormargin.runs import hold_lock, read_run
 
 __all__ = ["reproduce"]
 
-FORMAT = 1
-DOCUMENT = "claims.json"
+MOST_SEED = 2**31 - 1  # times the stride between two seeds it still fits into 64 bits
 
 Progress = Callable[[int, int, str], object]
 
@@ -55,7 +56,7 @@ def reproduce(
         profile: "quick", "full" or "paper": how many seeds, how many steps.
         seed: Shifts all seeds; 0 has the published ones.
         workers: Processes to use. With more than one the caller's main module must be importable.
-        fresh: Whether to run again what is there already.
+        fresh: Whether to run again what the folder holds already.
         records: Folder with records of trainings on real data: what has one is not trained again.
             (The quick profile trains nothing: it examines the records that are stored.)
         train: Whether to train what has no record, for hours if need be.
@@ -68,12 +69,15 @@ def reproduce(
         ClaimError: (a ValueError) If an argument is not as above.
         RunError: If the folder cannot be written, another command writes to it, or a worker died.
     """
-    if profile not in PROFILES:
-        raise ClaimError(f"profile is {profile!r}: give one of {', '.join(PROFILES)}")
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
-        raise ClaimError(f"seed is {seed!r}: give an integer from 0 to 2147483647")
+    check_choice("profile", profile, PROFILES, error=ClaimError)
+    seed = check_seed(seed, most=MOST_SEED, error=ClaimError)
     if not claims:
         raise ClaimError("there are no claims to reproduce: give at least one")
+    if fresh and not train:
+        raise ClaimError(
+            "nothing may be trained, but all trainings are to be made again: leave out one of the"
+            " two"
+        )
     out = Path(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -120,23 +124,19 @@ def _reproduce(
             write_evidence(folders[name], one)
     rows = []
     for claim in judged:
-        row = _examine(claim, evidence[claim.experiment])
+        row = describe_claim(claim, evidence[claim.experiment])
         folder = folders.get(claim.experiment)
         row["evidence"] = None if folder is None else folder.relative_to(out).as_posix()
         row["command"] = f"mirrormargin reproduce {claim.id} --profile {profile} --seed {seed}"
         rows.append(row)
     document = {
-        "kind": "claims",
-        "format": FORMAT,
         "profile": profile,
         "seed": seed,
         "claims": rows,
         "environment": describe_environment(),
         "seconds": {name: one.seconds for name, one in evidence.items() if one is not None},
     }
-    text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
-    write_atomically(out / DOCUMENT, lambda file: file.write(text.encode() + b"\n"))
-    return document
+    return write_claims(out, document)
 
 
 def _add_earlier(
@@ -148,18 +148,12 @@ def _add_earlier(
     folders: dict[str, Path],
     trainings: Trainings,
 ) -> list[Claim]:
-    """Also the claims that an earlier command judged here, if what they need is still there."""
-    try:
-        document = json.loads((out / DOCUMENT).read_bytes())
-        is_alike = (document["profile"], document["seed"]) == (profile, seed)
-        earlier = {row["id"] for row in document["claims"]} if is_alike else set()
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-    ):  # none, or a damaged one: it is written again
-        earlier = set()
+    """The claims, and those that were judged here before and whose evidence is still there."""
+    earlier = set()
+    with suppress(RunError):  # there is none, or it is damaged: then it is written again
+        document = read_claims(out)
+        if (document.get("profile"), document.get("seed")) == (profile, seed):
+            earlier = {row["id"] for row in document["claims"]}
     kept = {claim.id for claim in claims}
     for claim in CLAIMS:
         if claim.id not in earlier - kept:
@@ -168,7 +162,7 @@ def _add_earlier(
         if one.name not in evidence:
             folder = one.name_folder(out, profile, seed)
             if one.run is None:
-                evidence[one.name] = trainings.look().find_evidence(one)
+                evidence[one.name] = trainings.without_training().find_evidence(one)
             elif _is_there(lambda folder=folder: read_evidence(folder)):
                 evidence[one.name], folders[one.name] = read_evidence(folder), folder
             else:
@@ -236,45 +230,14 @@ def _collect(
 
 
 def _order(stories: Sequence[Story]) -> list[Story]:
-    """The first, which compiles the training loop; then those that do without it meanwhile."""
+    """The first story compiles the training loop; next come those that run without it."""
     return [*stories[:1], *sorted(stories[1:], key=lambda story: not story.early)]
 
 
 def _is_there(read: Callable[[], object]) -> bool:
-    """Whether a folder holds something whole: what is damaged is run again."""
+    """Whether a folder can be read; what is damaged is run again."""
     try:
         read()
     except RunError:
         return False
     return True
-
-
-def _examine(claim: Claim, evidence: Evidence | None) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "id": claim.id,
-        "paper": claim.paper,
-        "title": claim.title,
-        "statement": claim.statement,
-        "source": claim.source,
-        "provenance": str(claim.provenance),
-        "published": claim.published,
-        "measured": "",
-        "verdict": str(Verdict.NOT_RUN),
-        "note": f"needs {claim.needs}; no record of such a run is stored",
-        "origin": {"kind": "none"},
-        "experiment": claim.experiment,
-        "figures": list(claim.figures),
-        "should_hold": claim.should_hold,
-        "tests": [],
-    }
-    if evidence is None:
-        return row
-    finding = claim.examine(evidence)
-    verdict, note = decide(finding.checks)
-    return row | {
-        "measured": finding.measured,
-        "verdict": str(verdict),
-        "note": ". ".join(text for text in (note, finding.remark) if text),
-        "origin": evidence.origin,
-        "tests": [check.to_document() for check in finding.checks],
-    }

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.claims.campaign.collect import TrainingTable
+from mirrormargin.claims.campaign.training_table import TrainingTable
 from mirrormargin.claims.claim import Claim
 from mirrormargin.claims.evidence import Evidence, find_digest
 from mirrormargin.figures import Figure

@@ -13,15 +13,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mirrormargin.claims.campaign.method import Method, Run, describes
-from mirrormargin.claims.campaign.records import read_records, write_record
-from mirrormargin.claims.campaign.work import do_campaign, find_missing
-from mirrormargin.claims.evidence import RUN_NOW, STORED, Evidence, find_record
+from mirrormargin.claims.campaign.grid_search import Method, Run, describes
+from mirrormargin.claims.campaign.records import (
+    do_campaign,
+    find_missing,
+    read_records,
+    write_record,
+)
+from mirrormargin.claims.evidence import RUN_NOW, STORED, Evidence, find_record, store_record
+from mirrormargin.claims.registry import STORIES
 from mirrormargin.claims.story import Story
-from mirrormargin.errors import ClaimError, DataError, ModelError
+from mirrormargin.errors import DataError, ModelError
 from mirrormargin.training.config import Seeds
 
-__all__ = ["Trainings"]
+__all__ = ["Trainings", "store_tables"]
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,8 @@ class Trainings:
         out: The folder of the claims.
         profile: "quick" trains nothing, "full" what two cores can, "paper" the published sizes.
         records: Folder with records that need not be made; None if there is none.
-        is_fresh: Whether to make them all the same.
-        may_train: Whether to train at all; otherwise records that are there are examined.
-
-    Raises:
-        ClaimError: If nothing may be trained although everything is to be made again.
+        is_fresh: Whether to make them again nevertheless.
+        may_train: Whether to train at all; if not, only records that exist are examined.
     """
 
     out: Path
@@ -46,18 +48,12 @@ class Trainings:
     may_train: bool = True
     _cleared: set[str] = field(default_factory=set)
 
-    def __post_init__(self) -> None:
-        if self.is_fresh and not self.may_train:
-            raise ClaimError(
-                "nothing may be trained, but all trainings are to be made again: leave out one"
-            )
-
     def find_evidence(
         self, one: Story, progress: Callable[[int, int, str], object] | None = None
     ) -> Evidence | None:
         """The evidence of an experiment; None if there is none.
 
-        Where data or pretrained weights are not on this machine, that is the stored record.
+        If data or pretrained weights are not on this machine, the stored record is taken.
         """
         if one.table is None or not one.table.list_methods(self.profile):
             return _find_stored(one)
@@ -77,8 +73,8 @@ class Trainings:
         kind = RUN_NOW if is_made else STORED
         return replace(evidence, origin={**evidence.origin, "kind": kind})
 
-    def look(self) -> Trainings:
-        """The same without training anything."""
+    def without_training(self) -> Trainings:
+        """The same, but nothing is trained."""
         return replace(self, is_fresh=False, may_train=False)
 
     def _prepare(self, method: Method, folder: Path) -> None:
@@ -105,7 +101,7 @@ class Trainings:
 
 
 def _find_stored(one: Story) -> Evidence | None:
-    """The stored record, unless it is of other settings than those of today."""
+    """The stored record, unless it was made with other settings than the current ones."""
     record = find_record(one.name)
     if record is None or one.table is None:
         return record
@@ -113,7 +109,7 @@ def _find_stored(one: Story) -> Evidence | None:
 
 
 def _copy(method: Method, source: Path, target: Path) -> None:
-    """Bring a method's records that are current, unless what is there knows as much."""
+    """Copy those of a method's records that fit its settings and say more than those in place."""
     given, there = (_read(folder / method.folder) for folder in (source, target))
     for setting, config in method.grid.items():
         for seed in {0, *method.seeds}:
@@ -126,7 +122,7 @@ def _copy(method: Method, source: Path, target: Path) -> None:
 
 
 def _read(folder: Path) -> dict[str, dict[str, Any]]:
-    """Records by key; what cannot be read is not there."""
+    """Records by key; files that cannot be read are skipped."""
     found = {}
     for file in folder.glob("*.json"):
         try:
@@ -135,3 +131,16 @@ def _read(folder: Path) -> dict[str, dict[str, Any]]:
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return found
+
+
+def store_tables(records: Path, destination: Path) -> list[str]:
+    """Store the evidence of every story whose records are there; returns their names."""
+    found = read_records(records)
+    destination.mkdir(parents=True, exist_ok=True)
+    stored = []
+    for name, story in STORIES.items():
+        evidence = None if story.table is None else story.table.make_evidence(name, found)
+        if evidence is not None:
+            store_record(destination, evidence)
+            stored.append(name)
+    return stored

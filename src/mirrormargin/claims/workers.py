@@ -1,7 +1,7 @@
 """Running the parts of stories, on several cores, each saved as soon as it is done.
 
 The parent holds the only writing end of a pipe. When it closes that end, or dies, every worker
-ends, in the middle of a part too: nobody would use what it gives.
+ends, even in the middle of a part: nobody is left to use its result.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def run_parts(parts: Sequence[Part], workers: int, report: Callable[[Part], obje
     Raises:
         MirrorMarginError: What a part raised.
         RunError: If a worker died.
-        RuntimeError: If a part failed in a way that nobody foresaw.
+        RuntimeError: If a part raised anything else.
     """
     if workers <= 1 or not parts:
         for part in parts:
@@ -90,7 +90,7 @@ def run_parts(parts: Sequence[Part], workers: int, report: Callable[[Part], obje
 
 
 def _run(part: Part) -> None:
-    """In a worker; errors come back without what they carry, which pickle may not know."""
+    """Run in a worker; errors return as text, because pickle may not know what they carry."""
     try:
         part.run()
     except MirrorMarginError as error:

@@ -34,7 +34,7 @@ from mirrormargin.errors import ClaimError, MirrorMarginError
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
-    from mirrormargin.claims.campaign.method import Method, Run
+    from mirrormargin.claims.campaign.grid_search import Method, Run
 
 __all__ = ["app", "campaign"]
 
@@ -99,16 +99,16 @@ def campaign(
 
     Trains on real data whatever has no record yet, for hours if all are missing.
     """
-    from mirrormargin.claims.campaign import methods
+    from mirrormargin.claims.campaign import compared_methods
 
     # Those of the published sizes would take days: they are made only if they are named.
     is_named = any("paper" in pattern for pattern in only)
-    published = (*methods.PAPER, *methods.PAPER_VIT) if is_named else ()
-    chosen = _choose_methods((*methods.METHODS, *published), only)
+    published = (*compared_methods.PAPER, *compared_methods.PAPER_VIT) if is_named else ()
+    chosen = _choose_methods((*compared_methods.METHODS, *published), only)
     if list_:
         _print_list(chosen, records)
         return 0
-    from mirrormargin.claims.campaign.work import find_missing
+    from mirrormargin.claims.campaign.records import find_missing
 
     missing = find_missing(chosen, records)
     if dry_run:
@@ -153,7 +153,7 @@ def _make_records(
 
 
 def _store(records: Path, folder: Path) -> None:
-    from mirrormargin.claims.campaign.tables import store_tables
+    from mirrormargin.claims.trainings import store_tables
 
     names = store_tables(records, folder)
     say(f"stored in {folder}: {', '.join(names) or 'nothing, no experiment is complete'}")
@@ -185,7 +185,7 @@ def _work(
     is_quiet: bool,
 ) -> None:
     """Make records until all are there, those that others are making included."""
-    from mirrormargin.claims.campaign.work import do_campaign, find_missing
+    from mirrormargin.claims.campaign.records import do_campaign, find_missing
 
     shown = _Shown(is_quiet)
     try:
@@ -267,9 +267,9 @@ def _end_with_parent() -> None:
 
 
 def _print_list(methods: Sequence[Method], folder: Path) -> None:
-    from mirrormargin.claims.campaign.collect import find_final_records
-    from mirrormargin.claims.campaign.method import choose_setting, list_runs
+    from mirrormargin.claims.campaign.grid_search import choose_setting, list_runs
     from mirrormargin.claims.campaign.records import read_records
+    from mirrormargin.claims.campaign.training_table import find_final_records
 
     records = read_records(folder)
     rows = []
@@ -287,7 +287,7 @@ def _print_list(methods: Sequence[Method], folder: Path) -> None:
         if done == needed and not finals:
             test = "diverged"
         # Two methods that share their records are told apart by their names.
-        shared = f" ({method.name})" if method.shelf not in ("", method.name) else ""
+        shared = f" ({method.name})" if method.records_of not in ("", method.name) else ""
         rows.append(
             [f"{done}/{needed}", str(len(method.grid)), setting, test, method.folder + shared]
         )

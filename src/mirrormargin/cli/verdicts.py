@@ -6,13 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mirrormargin.cli.terminal import emit, make_console, printable
-from mirrormargin.report.verdicts import (
-    RECALLED,
-    VERDICTS,
-    count_verdicts,
-    describe_published,
-    name_paper,
-)
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -45,6 +38,8 @@ def print_verdicts(document: dict[str, Any], console: Console | None = None) -> 
         console: Where; its width, colours and encoding decide how. None for stdout.
     """
     from rich.text import Text
+
+    from mirrormargin.claims.claims_file import RECALLED, count_verdicts, name_paper
 
     console = console or make_console()
     console.width = max(console.width, MIN_WIDTH)
@@ -86,6 +81,8 @@ class _Writer:
         from rich.table import Table
         from rich.text import Text
 
+        from mirrormargin.claims.claims_file import describe_published
+
         table = Table(
             box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=True
         )
@@ -111,6 +108,8 @@ class _Writer:
         from rich.table import Table
         from rich.text import Text
 
+        from mirrormargin.claims.claims_file import describe_published
+
         label, style = self._find_verdict(claim)
         heading = Text.assemble(
             (label, style), f"  {self.write(claim.get('id', ''))}  ",
@@ -129,12 +128,13 @@ class _Writer:
 
     def _find_verdict(self, claim: dict[str, Any]) -> tuple[str, str]:
         """A mark with the verdict's name, and its style."""
+        from mirrormargin.claims.claims_file import MARKS
+
         name = str(claim.get("verdict", ""))
-        verdict = VERDICTS.get(name)
-        if verdict is None:
+        mark = MARKS.get(name)
+        if mark is None:
             return self.write(f"? {name}"), ""
-        mark = verdict.symbol if self.has_unicode else verdict.ascii
-        return f"{mark} {name}", STYLES[verdict.style]
+        return f"{mark.symbol if self.has_unicode else mark.ascii} {name}", STYLES[mark.style]
 
 
 def _explain(claim: dict[str, Any]) -> dict[str, str]:

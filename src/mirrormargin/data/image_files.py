@@ -73,7 +73,7 @@ def read_own_images(folder: Path, paths: list[Path]) -> tuple[Arrays, str, tuple
             )
     if any(image.ndim == 3 for image in images):
         images = [colour(image) for image in images]
-    # By digest of the pixels: what is there twice counts once.
+    # By digest of the pixels, so that duplicates count once.
     chosen: dict[str, int] = {}
     for number, image in enumerate(images):
         chosen.setdefault(hashlib.sha256(image.tobytes()).hexdigest(), number)

@@ -98,7 +98,7 @@ def read_own_texts(
     Raises:
         DataError: If a row lacks a column or its text, or there are too few rows or classes.
     """
-    chosen: dict[str, tuple[str, str]] = {}  # what is there twice counts once
+    chosen: dict[str, tuple[str, str]] = {}  # duplicates count once
     num_rows = num_conflicts = 0
     for _, text, label in number_labelled_texts(path, text_column, label_column):
         num_rows += 1

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mirrormargin.arguments import check_choice
 from mirrormargin.errors import ReportError
 from mirrormargin.figures.highlights import HighlightedTexts
 
@@ -43,8 +44,7 @@ class Axis:
     is_reversed: bool = False
 
     def __post_init__(self) -> None:
-        if self.scale not in SCALES:
-            raise ReportError(f"the scale of an axis is {self.scale!r}: give one of {SCALES}")
+        check_choice("the scale of an axis", self.scale, SCALES, error=ReportError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class Series:
 
     Attributes:
         label: Its name in the legend.
-        x: Places, (m,).
+        x: Positions, (m,).
         y: Values, (m,).
         low: Lower end of a band or of error bars, (m,); None if there is none.
         high: Upper end, (m,); given with ``low``.
@@ -72,8 +72,7 @@ class Series:
     visible: bool = True
 
     def __post_init__(self) -> None:
-        if self.style not in STYLES:
-            raise ReportError(f"the style of {self.label!r} is {self.style!r}: one of {STYLES}")
+        check_choice(f"the style of {self.label!r}", self.style, STYLES, error=ReportError)
         if (self.low is None) != (self.high is None):
             raise ReportError(f"{self.label!r} has one of low and high: give both or neither")
         for name in ("x", "y", "low", "high"):
@@ -94,7 +93,7 @@ class Series:
         high = None if self.high is None else self.high[indices]
         return replace(self, x=self.x[indices], y=self.y[indices], low=low, high=high)
 
-    def fit(self, x_scale: str, y_scale: str) -> Series:
+    def cut_to_scales(self, x_scale: str, y_scale: str) -> Series:
         """The series as it can be drawn: what has no logarithm is a gap, or ends at the data."""
         gaps = ~np.isfinite(self.x) | ~np.isfinite(self.y)
         if x_scale == "log":

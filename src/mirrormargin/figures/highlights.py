@@ -6,6 +6,7 @@ A weight is from 0, no shade, to 1; [CLS] and [SEP] are shown but never the word
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -73,3 +74,22 @@ class HighlightedTexts:
     def __post_init__(self) -> None:
         if any(len(row) != len(self.columns) for row in self.rows):
             raise ReportError(f"a row of texts has not {len(self.columns)} columns")
+
+    def to_document(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "title": self.title,
+            "columns": list(self.columns),
+            "rows": [
+                [
+                    {
+                        "tokens": list(text.tokens),
+                        "weights": [round(weight, 4) for weight in text.weights],
+                        "marked": text.marked,
+                        "right": text.right,
+                    }
+                    for text in row
+                ]
+                for row in self.rows
+            ],
+        }

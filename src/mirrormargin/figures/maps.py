@@ -1,8 +1,8 @@
 """Maps of attention: on tokens as training proceeds, and on the patches of images.
 
-Of images there is one map, an image a column, a model a row. Each picture takes as many cells as
-its image has pixels; a patch of the attention takes its part of them. Dots are the ink of the
-image; below a picture stands the class that the model gives.
+Images share one map: a column for each image, a row for each model. Each picture takes as many
+cells as its image has pixels; a patch of the attention takes its part of them. Dots are the ink of
+the image; below a picture stands the class that the model gives.
 """
 
 from __future__ import annotations

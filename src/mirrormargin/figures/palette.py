@@ -23,6 +23,8 @@ from typing import NamedTuple
 __all__ = [
     "HEAT",
     "INK",
+    "SHADE",
+    "SURROUNDINGS",
     "Color",
     "Look",
     "choose_looks",
@@ -117,6 +119,28 @@ HEAT = (
     Color("#154a91", "#9ccbf7"),
     Color("#0a2350", "#eef6ff"),
 )
+
+# The paper, the text and the axes around the lines; verdicts, and the paper under their names. The
+# style sheet of the page knows each by its name here.
+SURROUNDINGS = {
+    "paper": Color("#ffffff", "#14161a"),
+    "raised": Color("#f6f7f9", "#1d2026"),
+    "ink": Color("#1d2027", "#e9ebef"),
+    "soft": Color("#5a616d", "#a4abb7"),
+    "line": Color("#dfe2e7", "#333842"),
+    "grid": Color("#e8eaee", "#2a2e36"),
+    "link": Color("#1456b0", "#8fbcff"),
+    "mark": Color("#d24a0a", "#ff8f4d"),  # of cells of a map
+    "good": Color("#0b6b4c", "#6fdcb0"),
+    "good-paper": Color("#e2f3ec", "#14362a"),
+    "partly": Color("#7a5200", "#f0c766"),
+    "partly-paper": Color("#fbf0d6", "#3a2f12"),
+    "bad": Color("#a3222e", "#ff9aa2"),
+    "bad-paper": Color("#fbe6e7", "#43191e"),
+    "open": Color("#565d69", "#b3bac5"),
+    "open-paper": Color("#eceef1", "#2a2e36"),
+}
+SHADE = Color("#5b9dde", "#2a649e")  # behind words, more or less transparent
 
 LINES = ("line", "dashed", "dotted", "dashdot")  # of methods that have the same colour
 _EXPONENT = re.compile(r"^p = (\d+(?:\.\d+)?)(?!\w)")

@@ -41,10 +41,9 @@ def write_report(
         ReportError: If ``out`` ends otherwise, there is nothing to report on, a folder is damaged,
             a file cannot be written, or plotly or matplotlib are missing.
     """
-    from mirrormargin.report.contents import arrange_contents
+    from mirrormargin.report.contents import arrange_contents, read_sources
     from mirrormargin.report.markdown import write_markdown
     from mirrormargin.report.page import write_page
-    from mirrormargin.report.sources import read_sources
     from mirrormargin.report.static import write_static
     from mirrormargin.report.tables import write_tables
 

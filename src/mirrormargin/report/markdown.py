@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mirrormargin.errors import ReportError
-from mirrormargin.figures.highlights import HighlightedTexts
-from mirrormargin.report.contents import Contents
-from mirrormargin.report.verdicts import (
-    VERDICTS,
+from mirrormargin.claims.claim import Verdict
+from mirrormargin.claims.claims_file import (
+    MARKS,
     count_verdicts,
     describe_published,
     group_by_paper,
 )
+from mirrormargin.errors import ReportError
+from mirrormargin.figures.highlights import HighlightedTexts
+from mirrormargin.report.contents import Contents
 from mirrormargin.runs import write_atomically
 
 __all__ = ["format_markdown", "write_markdown"]
@@ -47,8 +48,8 @@ def format_markdown(contents: Contents, title: str, command: str | None) -> str:
         lines.append("|---|---|---|---|")
         for claim in claims:
             name = str(claim["verdict"])
-            verdict = f"{VERDICTS[name].symbol} {name}" if name in VERDICTS else name
-            if name != "reproduced" and claim.get("note"):
+            verdict = f"{MARKS[name].symbol} {name}" if name in MARKS else name
+            if name != Verdict.REPRODUCED and claim.get("note"):
                 verdict += f": {claim['note']}"
             name_and_title = f"`{claim['id']}` {claim['title']}"
             cells = (

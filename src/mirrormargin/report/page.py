@@ -1,7 +1,7 @@
 """One HTML file with everything in it: text, styles, scripts, numbers. It needs no network.
 
-    templates/page.html       the frame, with claims.html, figures.html and parts.html
-    templates/page.css        light and dark, wide and narrow
+    templates/page.html       claims, figures, and how they were made
+    templates/page.css        wide and narrow; colours come from figures/palette.py
     templates/plots.js        panels to Plotly
     templates/page.js         filters, legends, sliders, downloads
 
@@ -15,16 +15,19 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirrormargin.errors import ReportError
-from mirrormargin.report.contents import Contents
-from mirrormargin.report.payload import format_payload
-from mirrormargin.report.verdicts import (
+from mirrormargin.claims.claim import Provenance, Verdict
+from mirrormargin.claims.claims_file import (
+    MARKS,
+    PROVENANCES,
     RECALLED,
-    VERDICTS,
-    Verdict,
+    Mark,
     count_verdicts,
     group_by_paper,
 )
+from mirrormargin.errors import ReportError
+from mirrormargin.figures.palette import SHADE, SURROUNDINGS
+from mirrormargin.report.contents import Contents
+from mirrormargin.report.payload import format_payload
 from mirrormargin.runs import write_atomically
 
 if TYPE_CHECKING:
@@ -39,12 +42,6 @@ LEAD = (
     " every claim with its verdict, every verdict with its numbers."
 )
 LEAD_OF_RUNS = "How attention trained by mirror descent got to where it is."
-PROVENANCE = {
-    "seen": "seen in the paper, its code or its figures",
-    "derived": "derived from the paper's statements",
-    "recalled": RECALLED,
-    "own": "measured here, not published elsewhere",
-}
 TEXTS = (
     "id",
     "title",
@@ -58,7 +55,7 @@ TEXTS = (
     "paper",
     "folder",
 )
-UNKNOWN = Verdict("?", "?", "open")
+UNKNOWN = Mark("?", "?", "open")
 
 
 def write_page(contents: Contents, out: Path, title: str | None, command: str | None) -> None:
@@ -87,7 +84,7 @@ def format_page(contents: Contents, title: str | None, command: str | None) -> s
         "claims": claims,
         "groups": group_by_paper(claims),
         "counts": count_verdicts(claims),
-        "verdicts": VERDICTS,
+        "marks": MARKS,
         "recalled": RECALLED,
         "figures": contents.figures,
         "anchors": anchors,
@@ -95,6 +92,7 @@ def format_page(contents: Contents, title: str | None, command: str | None) -> s
         "facts": [(name.replace("_", " ").capitalize(), text) for name, text in contents.facts],
         "command": command,
         "plotly": _read_plotly(),
+        "colors": {"light": _format_colors(0), "dark": _format_colors(1)},
         "css": _read_template("page.css"),
         "plots": _read_template("plots.js"),
         "script": _read_template("page.js"),
@@ -129,9 +127,9 @@ def _describe_claims(contents: Contents, anchors: Mapping[str, str]) -> list[dic
             {
                 **{key: str(claim.get(key) or "") for key in TEXTS},
                 "anchor": anchor,
-                "look": VERDICTS.get(claim["verdict"], UNKNOWN),
-                "is_recalled": provenance == "recalled",
-                "known_from": PROVENANCE.get(provenance, provenance),
+                "mark": MARKS.get(claim["verdict"], UNKNOWN),
+                "is_recalled": provenance == Provenance.RECALLED,
+                "known_from": PROVENANCES.get(provenance, provenance),
                 "origin": _describe_origin(claim.get("origin") or {}),
                 "figures": [targets[name] for name in claim["figures"] if name in targets],
                 "tests": [_describe_test(test) for test in claim.get("tests") or []],
@@ -159,7 +157,7 @@ def _describe_test(test: Mapping[str, Any]) -> dict[str, Any]:
         "value": _format_value(test.get("value")),
         "interval": " to ".join(map(_format_value, ends)) if None not in ends else "–",
         "holds": test["holds"],
-        "look": VERDICTS["reproduced" if test["holds"] else "not reproduced"],
+        "mark": MARKS[Verdict.REPRODUCED if test["holds"] else Verdict.FAILED],
     }
 
 
@@ -169,6 +167,14 @@ def _format_value(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
     return f"{value:.4g}"
+
+
+def _format_colors(paper: int) -> str:
+    """The palette as CSS variables, for light paper (0) or dark (1)."""
+    colors = {name: color[paper] for name, color in SURROUNDINGS.items()}
+    shade = SHADE[paper]
+    colors["shade"] = " ".join(str(int(shade[i : i + 2], 16)) for i in (1, 3, 5))
+    return " ".join(f"--{name}: {color};" for name, color in colors.items())
 
 
 def _load_template(name: str) -> Template:

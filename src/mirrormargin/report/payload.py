@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from mirrormargin.errors import ReportError
 from mirrormargin.figures import Axis, Figure, HeatFrames, Panel, Series
 from mirrormargin.figures.palette import HEAT, find_color
-from mirrormargin.report.tables import describe_texts
 
 __all__ = ["MAX_POINTS", "embed_json", "format_payload", "thin_figure", "thin_series"]
 
@@ -115,7 +114,7 @@ def _describe(figure: Figure, identity: str) -> dict[str, Any]:
     maps = [panel["heat"] for panel in panels if panel["heat"]]
     if maps:
         maps[-1]["scale"] = True  # one colour bar is enough
-    texts = describe_texts(figure.texts)
+    texts = None if figure.texts is None else figure.texts.to_document()
     return {
         "id": identity, "name": figure.name, "title": figure.title, "panels": panels, "texts": texts
     }  # fmt: skip

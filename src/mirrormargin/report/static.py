@@ -15,7 +15,7 @@ import numpy as np
 
 from mirrormargin.errors import ReportError
 from mirrormargin.figures import Axis, Figure, HeatFrames, Panel, Series
-from mirrormargin.figures.palette import HEAT, INK, find_color
+from mirrormargin.figures.palette import HEAT, INK, SURROUNDINGS, find_color
 from mirrormargin.runs import write_atomically
 
 if TYPE_CHECKING:
@@ -43,17 +43,17 @@ _SETTINGS = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.7,
-    "axes.edgecolor": "#4a4f58",
+    "axes.edgecolor": SURROUNDINGS["soft"].light,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": "#e4e6ea",
+    "grid.color": SURROUNDINGS["grid"].light,
     "grid.linewidth": 0.6,
     "xtick.major.width": 0.7,
     "ytick.major.width": 0.7,
     "lines.linewidth": 1.5,
     "legend.frameon": False,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
+    "figure.facecolor": SURROUNDINGS["paper"].light,
+    "savefig.facecolor": SURROUNDINGS["paper"].light,
     "pdf.fonttype": 42,
     "svg.hashsalt": "mirrormargin",  # otherwise the ids in an SVG are random
 }
@@ -159,7 +159,7 @@ def _draw_panel(axes: Axes, panel: Panel, columns: int) -> None:
         return
     axes.set_xscale(panel.x.scale)
     axes.set_yscale(panel.y.scale)
-    shown = [one.fit(panel.x.scale, panel.y.scale) for one in panel.series if one.visible]
+    shown = [one.cut_to_scales(panel.x.scale, panel.y.scale) for one in panel.series if one.visible]
     bars = [series for series in shown if series.style == "bars"]
     for series in shown:
         if series.style == "bars":
@@ -271,13 +271,14 @@ def _draw_heat(axes: Axes, heat: HeatFrames, aspect: Literal["equal", "auto"]) -
     # "auto": a map of one row would otherwise be a hair's breadth high.
     axes.imshow(heat.values[0], cmap=scale, vmin=0, vmax=1, aspect=aspect)
     axes.grid(visible=False)
+    mark = SURROUNDINGS["mark"].light
     for i, j in heat.marked:
-        cell = Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, ec="#d24a0a", lw=1.3)
+        cell = Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, ec=mark, lw=1.3)
         axes.add_patch(cell)
     if heat.dots is not None:
         rows, cols = np.nonzero(heat.dots > 0)
         sizes = 9 * heat.dots[rows, cols] ** 2
-        axes.scatter(cols, rows, s=sizes, color="#d24a0a", alpha=0.85, linewidths=0)
+        axes.scatter(cols, rows, s=sizes, color=mark, alpha=0.85, linewidths=0)
     for row, col, text in heat.notes:
         axes.text(col, row, text, ha="center", va="center", fontsize=7)
     for name, labels, ticks in (

@@ -23,7 +23,7 @@ from mirrormargin.figures import Figure, Panel, Series
 from mirrormargin.figures.highlights import HighlightedTexts
 from mirrormargin.runs import write_atomically
 
-__all__ = ["COLUMNS", "describe_figure", "describe_texts", "format_csv", "write_tables"]
+__all__ = ["COLUMNS", "describe_figure", "format_csv", "write_tables"]
 
 COLUMNS = ("panel", "series", "x", "y", "low", "high")
 
@@ -97,29 +97,7 @@ def describe_figure(figure: Figure) -> dict[str, Any]:
         "caption": figure.caption,
         "panels": [_describe_panel(panel) for panel in figure.panels],
         "table": None if table is None else [list(table.columns), *map(list, table.rows)],
-        "texts": describe_texts(figure.texts),
-    }
-
-
-def describe_texts(texts: HighlightedTexts | None) -> dict[str, Any] | None:
-    """Shaded texts as plain JSON values."""
-    if texts is None:
-        return None
-    return {
-        "title": texts.title,
-        "columns": list(texts.columns),
-        "rows": [
-            [
-                {
-                    "tokens": list(text.tokens),
-                    "weights": [round(weight, 4) for weight in text.weights],
-                    "marked": text.marked,
-                    "right": text.right,
-                }
-                for text in row
-            ]
-            for row in texts.rows
-        ],
+        "texts": None if figure.texts is None else figure.texts.to_document(),
     }
 
 

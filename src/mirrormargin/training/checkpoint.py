@@ -16,10 +16,9 @@ from torch.optim import Optimizer
 
 from mirrormargin.data import DataSet
 from mirrormargin.errors import TrainingError
-from mirrormargin.training.building import build_model
+from mirrormargin.training.building import build_model, build_optimizer
 from mirrormargin.training.config import TrainingConfig
 from mirrormargin.training.folder import TrainingFolder
-from mirrormargin.training.optimizers import build_optimizer
 from mirrormargin.training.sparsifiers import build_sparsifier
 from mirrormargin.training.sparsity import count_underflowed
 
@@ -144,7 +143,7 @@ def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], docum
     for path, value in [*tensors.items(), *document["others"].items()]:
         index, _, key = path.partition("/")
         state.setdefault(int(index), {})[key] = value
-    # JSON knows no tuples, such as Adam's betas.
+    # JSON has no tuples, such as Adam's betas.
     groups = [
         {k: tuple(v) if isinstance(v, list) and k != "params" else v for k, v in group.items()}
         for group in document["groups"]

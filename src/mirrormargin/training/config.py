@@ -95,7 +95,7 @@ class EncoderModel(Settings):
 
 @dataclass(frozen=True)
 class OptimizerConfig(Settings):
-    """An optimizer by name (see :mod:`mirrormargin.training.optimizers`) and its options.
+    """An optimizer by name (see :mod:`mirrormargin.training.building`) and its options.
 
     ``groups`` gives parameters whose name matches a shell-style pattern other options, such as
     ``(("blocks.*", {"p": 1.1}),)``; the first match wins, and all others keep the options here.
@@ -199,8 +199,8 @@ class TrainingConfig(Settings):
         protocol_size: Test examples evaluated after every epoch, under the paper's protocol only;
             None for all.
         frontier_size: Examples of a split that pruned models are evaluated on; None for all.
-        paper_protocol: Evaluate on test data after every epoch, as paper A did. Never used to
-            choose anything but the figure that is labelled so.
+        paper_protocol: Evaluate on test data after every epoch, as paper A did. These accuracies
+            choose an epoch in the one table that says so, and nothing else.
         precision: ``"float32"``, or ``"mixed"`` for bfloat16 where a GPU is used.
         compile: Compile the model (torch.compile).
         seeds: Of everything random.

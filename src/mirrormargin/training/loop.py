@@ -20,13 +20,12 @@ from torch import Tensor, nn
 from mirrormargin.arguments import check_number
 from mirrormargin.data import DataSet, augment_images, order_epoch
 from mirrormargin.errors import DivergedError, TrainingError
-from mirrormargin.training.building import load_training_data
+from mirrormargin.training.building import find_factor, load_training_data
 from mirrormargin.training.checkpoint import TrainingState
 from mirrormargin.training.config import TrainingConfig
 from mirrormargin.training.evaluation import compute_loss, count_right, evaluate
 from mirrormargin.training.folder import TrainingFolder
 from mirrormargin.training.metrics import MetricsFile
-from mirrormargin.training.optimizers import find_factor
 from mirrormargin.training.sparsifiers import collect_weights
 
 __all__ = ["Training", "train_model"]
@@ -135,7 +134,7 @@ class _Loop:
                     position.seconds = time.monotonic() - began
                     try:
                         if on_step is not None:
-                            on_step(position.step, self.num_steps, self.describe())
+                            on_step(position.step, self.num_steps, self.describe_progress())
                     except KeyboardInterrupt:
                         self.state.save(self.folder, metrics.flush())
                         raise
@@ -244,7 +243,7 @@ class _Loop:
                 f" rate than {self.config.optimizer.lr:g}"
             )
 
-    def describe(self) -> dict[str, Any]:
+    def describe_progress(self) -> dict[str, Any]:
         """What is known in the middle of an epoch."""
         position = self.state.position
         steps = max(position.batch, 1)

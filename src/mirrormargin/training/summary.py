@@ -2,7 +2,7 @@ r"""What a training came to, as JSON: where it is from, accuracies, weights, pru
 
 Everything that chooses among trainings reads the ``validation`` part; the ``test`` part is written
 only for trainings that have been chosen. (Under the paper's protocol ``epochs`` has test accuracies
-too: nothing is chosen by them but the figure that is labelled so.)
+too: they choose an epoch in the one table that says so, and nothing else.)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The contract of every story: documented arrays are those it makes, and its figures can be drawn.
 
-That wrong evidence turns each verdict is in test_papers.py, test_predecessors.py and test_own.py.
+That wrong evidence turns each verdict is in test_lab_verdicts.py and test_real_verdicts.py.
 """
 
 import json
@@ -67,7 +67,11 @@ def test_a_story_is_drawn_from_what_it_made(name, find_any):
         assert figure.title
         assert figure.caption
         for panel in figure.panels:
-            drawn = [one.fit(panel.x.scale, panel.y.scale) for one in panel.series if one.visible]
+            drawn = [
+                one.cut_to_scales(panel.x.scale, panel.y.scale)
+                for one in panel.series
+                if one.visible
+            ]
             finite = sum(int(np.isfinite(one.y).sum()) for one in drawn)
             assert finite > 1 or panel.heat is not None, panel.title
         json.loads(format_payload([figure], {figure.name: "id"}, 10**7))

@@ -38,7 +38,9 @@ def test_every_figure_is_built_with_something_to_see(name: str) -> None:
     assert figure.title
     assert figure.caption
     for panel in figure.panels:
-        drawn = [one.fit(panel.x.scale, panel.y.scale) for one in panel.series if one.visible]
+        drawn = [
+            one.cut_to_scales(panel.x.scale, panel.y.scale) for one in panel.series if one.visible
+        ]
         finite = sum(int(np.isfinite(one.y).sum()) for one in drawn)
         assert finite > 1 or panel.heat is not None
     json.loads(format_payload([figure], {name: f"fig-{name}"}, 10**6))

@@ -71,7 +71,7 @@ def test_optimizers_are_points_with_intervals_over_seeds() -> None:
 
 def test_a_histogram_keeps_a_bin_that_stands_alone() -> None:
     panel = _build("imdb-weights").panels[1]
-    line = panel.series[0].fit(panel.x.scale, panel.y.scale)
+    line = panel.series[0].cut_to_scales(panel.x.scale, panel.y.scale)
     alone = line.y == 3
     assert alone[-2:].all()
     np.testing.assert_allclose(line.x[-2:], [58 * 0.005, 59 * 0.005])

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from mirrormargin.claims.campaign import methods
-from mirrormargin.claims.campaign.collect import Finals, TrainingTable, gather
-from mirrormargin.claims.campaign.method import Method
+from mirrormargin.claims.campaign import compared_methods
+from mirrormargin.claims.campaign.grid_search import Method
+from mirrormargin.claims.campaign.training_table import Finals, TrainingTable, gather
 from mirrormargin.claims.checks import all_at_least, all_at_most, check_size, mean_near
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
@@ -153,10 +153,12 @@ STORY = Story(
     title="a ViT on CIFAR-10, mirror descent and Adam",
     arrays=ARRAYS,
     table=TrainingTable(
-        tuple(one for one in methods.VISION["cifar10/small"] if one.name in (ADAM, MIRROR)),
+        tuple(
+            one for one in compared_methods.VISION["cifar10/small"] if one.name in (ADAM, MIRROR)
+        ),
         collect_vit,
         required=(ADAM, MIRROR),
-        published=methods.PAPER_VIT,
+        published=compared_methods.PAPER_VIT,
     ),
     needs="trainings (mirrormargin campaign)",
     draw=(draw_cifar10_vit,),

@@ -11,15 +11,20 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.claims.campaign import methods
-from mirrormargin.claims.campaign.collect import Finals, TrainingTable, describe_methods, gather
-from mirrormargin.claims.campaign.method import Method
+from mirrormargin.claims.campaign import compared_methods
+from mirrormargin.claims.campaign.grid_search import Method
+from mirrormargin.claims.campaign.training_table import (
+    Finals,
+    TrainingTable,
+    describe_methods,
+    gather,
+)
 from mirrormargin.claims.checks import (
     check_seeds,
     check_size,
     mean_at_most,
     share_at_least,
-    smaller,
+    surely_smaller,
 )
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
@@ -89,13 +94,13 @@ def examine_curves(evidence: Evidence) -> Finding:
     configurations = evidence.settings.get("configurations", [])
     return Finding(
         [
-            smaller(
+            surely_smaller(
                 "last training loss of SGD less that of SNGD",
                 smooth(normalized)[:, -1],
                 smooth(plain)[:, -1],
             ),
             share_at_least("trainings in which SNGD reaches SGD's last loss", is_reached),
-            smaller(
+            surely_smaller(
                 "share of the steps that SNGD saves until SGD's last loss",
                 share,
                 np.ones_like(share),
@@ -234,7 +239,7 @@ STORIES = (
         "Training",
         "a ViT",
         "a ViT trained on MNIST",
-        methods.VISION["mnist/small"],
+        compared_methods.VISION["mnist/small"],
     ),
     _make_story(
         "cifar10",
@@ -242,7 +247,7 @@ STORIES = (
         "Training a small ViT",
         "a ViT",
         "a ViT trained on CIFAR-10",
-        methods.VISION["cifar10/small"],
+        compared_methods.VISION["cifar10/small"],
     ),
     _make_story(
         "mnli",
@@ -250,7 +255,7 @@ STORIES = (
         "Fine-tuning BERT",
         "a BERT-type encoder",
         "an encoder fine-tuned on MultiNLI",
-        methods.ENCODERS["mnli-subset/minilm"],
+        compared_methods.ENCODERS["mnli-subset/minilm"],
     ),
     _make_story(
         "civil",
@@ -258,6 +263,6 @@ STORIES = (
         "Fine-tuning BERT",
         "a BERT-type encoder",
         "an encoder fine-tuned on CivilComments",
-        methods.ENCODERS["civil-subset/minilm"],
+        compared_methods.ENCODERS["civil-subset/minilm"],
     ),
 )

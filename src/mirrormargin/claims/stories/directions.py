@@ -20,7 +20,7 @@ from mirrormargin.claims.checks import (
     mean_at_most,
     mean_near,
     share_at_least,
-    smaller,
+    surely_smaller,
 )
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
@@ -159,7 +159,9 @@ def examine_directions(evidence: Evidence) -> Finding:
     for j, p in enumerate(exponents):
         checks.append(mean_at_most(f"D at p = {p:g} from its own solution", own[:, j, j], 0.02))
         checks += [
-            smaller(f"D at p = {p:g} from l{q:g} less that from l{p:g}", own[:, j, j], own[:, j, k])
+            surely_smaller(
+                f"D at p = {p:g} from l{q:g} less that from l{p:g}", own[:, j, j], own[:, j, k]
+            )
             for k, q in enumerate(exponents)
             if k != j
         ]

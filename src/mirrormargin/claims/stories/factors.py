@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mirrormargin.claims.checks import mean_at_least, smaller
+from mirrormargin.claims.checks import mean_at_least, surely_smaller
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
 from mirrormargin.claims.story import Arrays, Settings, Story, list_seeds, split_seeds
@@ -91,7 +91,7 @@ def examine_frobenius(evidence: Evidence) -> Finding:
     return Finding(
         [
             mean_at_least("cosine of W to the Frobenius solution", frobenius, 0.98),
-            smaller(
+            surely_smaller(
                 "cosine to the Frobenius solution above that to the nuclear", nuclear, frobenius
             ),
         ],
@@ -105,7 +105,7 @@ def examine_nuclear(evidence: Evidence) -> Finding:
     return Finding(
         [
             mean_at_least("cosine of K Q' to the nuclear solution", nuclear, 0.95),
-            smaller(
+            surely_smaller(
                 "cosine to the nuclear solution above that to the Frobenius", frobenius, nuclear
             ),
         ],

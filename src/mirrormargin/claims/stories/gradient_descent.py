@@ -1,4 +1,4 @@
-"""Gradient descent with constant steps, on the runs and flows of steps.py."""
+"""Gradient descent with constant steps, on the runs and flows of step_rules.py."""
 
 from __future__ import annotations
 

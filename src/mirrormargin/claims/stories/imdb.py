@@ -12,16 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.claims.campaign import methods
-from mirrormargin.claims.campaign.collect import Finals, TrainingTable, gather, read_exponents
-from mirrormargin.claims.campaign.method import Method
+from mirrormargin.claims.campaign import compared_methods
+from mirrormargin.claims.campaign.grid_search import Method
+from mirrormargin.claims.campaign.training_table import (
+    Finals,
+    TrainingTable,
+    gather,
+    read_exponents,
+)
 from mirrormargin.claims.checks import (
     NUMBER,
     all_at_most,
     check_size,
     mean_near,
     share_at_least,
-    smaller,
+    surely_smaller,
 )
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
@@ -108,7 +113,7 @@ def examine_imdb(evidence: Evidence) -> Finding:
     accuracy = evidence["selected_test"]
     one, two = p.index(1.1), p.index(2.0)
     checks = [
-        smaller(
+        surely_smaller(
             f"accuracy of l1.1 less that of l2, {count} layers", accuracy[two, k], accuracy[one, k]
         )
         for k, count in enumerate(layers)
@@ -149,7 +154,7 @@ def examine_epochs(evidence: Evidence) -> Finding:
                 np.exp(abs(np.log(one / two))),
                 1.25,
             ),
-            smaller(
+            surely_smaller(
                 "epochs at p = 3 less those at p = 1.1 and 2",
                 epochs[rest].max(axis=0),
                 epochs[three],
@@ -157,7 +162,7 @@ def examine_epochs(evidence: Evidence) -> Finding:
         ]
     else:
         checks.append(
-            smaller(
+            surely_smaller(
                 "training accuracy at p = 1.1 and 2 less that at p = 3, where trainings ended",
                 train[three],
                 train[rest].min(axis=0),
@@ -282,11 +287,11 @@ STORY = Story(
     title="text transformers trained on IMDB at p = 1.1, 2 and 3",
     arrays=ARRAYS,
     table=TrainingTable(
-        methods.PLAIN,
+        compared_methods.PLAIN,
         collect_exponents,
-        required=tuple(method.name for method in methods.PLAIN),
-        published=methods.PAPER,
-        extra=methods.LONG,
+        required=tuple(method.name for method in compared_methods.PLAIN),
+        published=compared_methods.PAPER,
+        extra=compared_methods.LONG,
         build_extra=collect_long,
     ),
     needs="trainings (mirrormargin campaign)",

@@ -9,9 +9,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mirrormargin.claims.campaign import methods
-from mirrormargin.claims.campaign.collect import Finals, TrainingTable, describe_methods, gather
-from mirrormargin.claims.campaign.method import Method
+from mirrormargin.claims.campaign import compared_methods
+from mirrormargin.claims.campaign.grid_search import Method
+from mirrormargin.claims.campaign.training_table import (
+    Finals,
+    TrainingTable,
+    describe_methods,
+    gather,
+)
 from mirrormargin.claims.checks import check_seeds, mean_at_least, mean_at_most
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
@@ -118,7 +123,7 @@ STORY = Story(
     title="a text transformer on IMDB, adaptive and plain optimizers",
     arrays=ARRAYS,
     table=TrainingTable(
-        (*methods.FRONTIERS["imdb/small"], *methods.SMALL),
+        (*compared_methods.FRONTIERS["imdb/small"], *compared_methods.SMALL),
         collect_accuracies,
         required=(MIRROR, ADAMW),
     ),

@@ -11,9 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.claims.campaign import methods
-from mirrormargin.claims.campaign.collect import Finals, TrainingTable, gather, read_exponents
-from mirrormargin.claims.campaign.method import Method
+from mirrormargin.claims.campaign import compared_methods
+from mirrormargin.claims.campaign.grid_search import Method
+from mirrormargin.claims.campaign.training_table import (
+    Finals,
+    TrainingTable,
+    gather,
+    read_exponents,
+)
 from mirrormargin.claims.checks import all_at_least, check_size, mean_near
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
@@ -141,10 +146,10 @@ STORY = Story(
     title="weights of the IMDB transformers",
     arrays=ARRAYS,
     table=TrainingTable(
-        methods.PLAIN,
+        compared_methods.PLAIN,
         collect_weights,
-        required=tuple(method.name for method in methods.PLAIN),
-        published=methods.PAPER_6,
+        required=tuple(method.name for method in compared_methods.PLAIN),
+        published=compared_methods.PAPER_6,
     ),
     needs="trainings (mirrormargin campaign)",
     draw=(draw_imdb_weights,),

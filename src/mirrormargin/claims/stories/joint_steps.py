@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mirrormargin.claims.checks import (
-    LATE,
+    FIRST_FITTED,
     all_at_least,
     all_at_most,
     fit_late,
@@ -118,7 +118,7 @@ def examine_decoder(evidence: Evidence) -> Finding:
 
 def examine_attention(evidence: Evidence) -> Finding:
     fit = fit_late(evidence, "power", "log_unattended")
-    falling = np.diff(evidence["log_unattended"][:, evidence["steps"] >= LATE], axis=1) < 0
+    falling = np.diff(evidence["log_unattended"][:, evidence["steps"] >= FIRST_FITTED], axis=1) < 0
     return Finding(
         [
             rate_decays("exponent of 1 - attention ~ t^-a", fit),

@@ -29,7 +29,7 @@ __all__ = ["STORY"]
 
 OTHERS = (("weighted 1.5", 1.5), ("weighted 3", 3.0), ("quadratic", 2.0), ("squared 3", 3.0))
 NUM_POINTS = 80
-EARLY = (0.1, 0.25)  # shares of the decades of steps that set the factor of a bound
+EARLY_SHARES = (0.1, 0.25)  # of the decades of steps: they set the factor of a bound
 ENOUGH_DECADES = 100
 
 ARRAYS = {
@@ -147,7 +147,7 @@ def examine_rate(evidence: Evidence) -> Finding:
         if decades[-1] < ENOUGH_DECADES:
             continue
         log_k, D = _keep_first(decades * np.log(10.0), evidence["divergence"][row])
-        early = tuple(share * decades[-1] for share in EARLY)
+        early = tuple(share * decades[-1] for share in EARLY_SHARES)
         late = (early[1], decades[-1])
         holds.append(bound_holds(log_k, D, claimed_rate(float(p))[1], early, late).holds)
         window = (early[1] * np.log(10.0), log_k[-1])

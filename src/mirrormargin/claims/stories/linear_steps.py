@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mirrormargin.claims.checks import all_at_most, share_at_least, smaller
+from mirrormargin.claims.checks import all_at_most, share_at_least, surely_smaller
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
 from mirrormargin.claims.stories.separable import (
@@ -98,7 +98,7 @@ def examine_normalized(evidence: Evidence) -> Finding:
     return Finding(
         [
             share_at_least("runs whose D stays below the rate", holds),
-            smaller(
+            surely_smaller(
                 "log D: normalised steps below constant ones",
                 np.log(values[:, -1]),
                 np.log(constant),

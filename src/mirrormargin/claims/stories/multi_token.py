@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from mirrormargin.claims.checks import all_at_most, mean_covers, smaller
+from mirrormargin.claims.checks import all_at_most, mean_covers, surely_smaller
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
 from mirrormargin.claims.story import Arrays, Settings, Story, split_seeds
@@ -169,7 +169,7 @@ def examine_multi_token(evidence: Evidence) -> Finding:
     means = {size: eq[d == size].mean() for size in MULTI_TOKEN if (d == size).any()}
     enough = [size for size in means if (d == size).sum() >= ENOUGH]
     checks = [
-        smaller("1 - cos to W_fin + R W_dir below that to the one-token solution", eq, one),
+        surely_smaller("1 - cos to W_fin + R W_dir below that to the one-token solution", eq, one),
     ]
     if len(enough) > 1:
         ratio = means[enough[-1]] / means[enough[0]]

@@ -27,8 +27,8 @@ ARRAYS = {
     "margin": "S R: least lead of an optimal token over |W|_p",
     "target_margin": "S: that of the max-margin solution",
     "log_loss_gap": "S R: natural log of the loss above its limit",
-    "residual, curvature": "S R: the certificate of each point",
-    "is_certified": "S R: whether it is one of a local minimiser",
+    "residual, curvature": "S R: how far each point is from a local minimiser",
+    "is_certified": "S R: whether it is one, by both",
     "selects_optimal": "S R: whether the optimal tokens have the largest logits",
 }
 

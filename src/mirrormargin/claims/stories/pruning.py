@@ -15,9 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.claims.campaign import methods
-from mirrormargin.claims.campaign.collect import Finals, TrainingTable, describe_methods, gather
-from mirrormargin.claims.campaign.method import Method
+from mirrormargin.claims.campaign import compared_methods
+from mirrormargin.claims.campaign.grid_search import Method
+from mirrormargin.claims.campaign.training_table import (
+    Finals,
+    TrainingTable,
+    describe_methods,
+    gather,
+)
 from mirrormargin.claims.checks import check_seeds, mean_at_least, mean_at_most, ratio_at_most
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
@@ -275,15 +280,15 @@ STORIES = (
         "pruning-imdb",
         "IMDB",
         "text transformers, IMDB",
-        methods.FRONTIERS["imdb/small"],
+        compared_methods.FRONTIERS["imdb/small"],
         _list_claims("imdb", "IMDB"),
-        more=methods.SMALL,
+        more=compared_methods.SMALL,
     ),
     _make_story(
         "pruning-plain",
         "IMDB, trained by the plain rule,",
         "text transformers trained by the plain rule, IMDB",
-        methods.PLAIN,
+        compared_methods.PLAIN,
         (PLAIN,),
     ),
     *(
@@ -291,7 +296,7 @@ STORIES = (
             f"pruning-{name}",
             data,
             f"{kind} transformers, {data}",
-            methods.FRONTIERS[f"{name}/small"],
+            compared_methods.FRONTIERS[f"{name}/small"],
             _list_claims(name, data),
         )
         for name, data, kind in (

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mirrormargin.claims.checks import all_at_most, mean_near, share_at_least, smaller
+from mirrormargin.claims.checks import all_at_most, mean_near, share_at_least, surely_smaller
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
 from mirrormargin.claims.story import Arrays, Settings, Story, list_seeds
@@ -120,7 +120,7 @@ def examine_rank(evidence: Evidence) -> Finding:
     return Finding(
         [
             all_at_most("rank above min(n, d)", excess, 0),
-            smaller(
+            surely_smaller(
                 "rank in the Frobenius norm above that in the nuclear norm", *rank[both, ::-1].T
             ),
             *(

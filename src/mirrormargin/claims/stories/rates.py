@@ -19,8 +19,6 @@ from mirrormargin.figures.spread import find_median
 
 __all__ = ["STORY"]
 
-EARLY = (20.0, 50.0)  # decades of steps that set the factor of a bound
-LATE = 100.0  # the last decades, in which it has to suffice
 REGIMES = (("p below 2", 1.0, 2.0), ("p = 2", 2.0, 2.0), ("p above 2", 2.0, np.inf))
 
 ARRAYS = {
@@ -61,8 +59,9 @@ def run(settings: Settings, part: Any) -> Arrays:
 
 def examine_rate(evidence: Evidence) -> Finding:
     from mirrormargin.dynamics import bound_holds, claimed_rate
+    from mirrormargin.dynamics.rates import choose_windows
 
-    decades = float(evidence["decades"][0])
+    early, late = choose_windows(float(evidence["decades"][0]))
     holds, exponents = [], {}
     for p, log10_k, D in zip(
         evidence["p"], evidence["log10_k"], evidence["divergence"], strict=True
@@ -70,9 +69,8 @@ def examine_rate(evidence: Evidence) -> Finding:
         _, rate = claimed_rate(float(p))
         used = log10_k >= 1
         log_k = np.log(10) * log10_k[used]
-        check = bound_holds(log_k, D[used], rate, EARLY, (decades - LATE, decades))
-        holds.append(check.holds)
-        last = log10_k[used] >= decades - LATE
+        holds.append(bound_holds(log_k, D[used], rate, early, late).holds)
+        last = log10_k[used] >= late[0]
         slope = np.polyfit(np.log(log_k[last]), np.log(D[used][last]), 1)[0]
         exponents.setdefault(float(p), []).append(-slope)
     found = ", ".join(f"{np.mean(values):.2f} (p = {p:g})" for p, values in exponents.items())

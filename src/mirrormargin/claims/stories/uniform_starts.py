@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mirrormargin.claims.checks import mean_near, smaller
+from mirrormargin.claims.checks import mean_near, surely_smaller
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
 from mirrormargin.claims.story import Arrays, Settings, Story, split_seeds
@@ -87,7 +87,7 @@ def examine_local(evidence: Evidence) -> Finding:
     factors = evidence["attention"][:, 1, at[80]]
     return Finding(
         [
-            smaller(
+            surely_smaller(
                 "cosine to the Frobenius solution above that to the nuclear", nuclear, frobenius
             ),
             mean_near("cosine of W to the Frobenius solution", frobenius, 0.99, 0.02),

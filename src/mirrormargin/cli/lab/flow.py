@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["app", "flow"]
 
 FAILED = 1
-EARLY = (20.0, 50.0)  # decades
-LEAST_DECADES = 100.0  # of a flow whose rate is checked
 
 app = App(
     name="flow",
@@ -121,16 +119,16 @@ def _measure(record: FlowRecord, decades: float) -> dict[str, Any]:
 
     import mirrormargin as mm
     from mirrormargin.dynamics.flow import FlowStatus
+    from mirrormargin.dynamics.rates import LEAST_DECADES, choose_windows
     from mirrormargin.errors import ProblemError
 
     name, rate = mm.claimed_rate(record.p)
     holds = None
     if decades >= LEAST_DECADES and record.status is FlowStatus.FOLLOWED:
-        late = (decades * 2 / 3, decades)
-        log_k = record.log10_k * np.log(10)
+        log_k, windows = record.log10_k * np.log(10), choose_windows(decades)
         # So few points may be recorded that a window holds none: then nothing is known.
         try:
-            holds = mm.bound_holds(log_k, record.divergence, rate, EARLY, late).holds
+            holds = mm.bound_holds(log_k, record.divergence, rate, *windows).holds
         except ProblemError:
             holds = None
     followed = record.status in (FlowStatus.FOLLOWED, FlowStatus.UNSETTLED)

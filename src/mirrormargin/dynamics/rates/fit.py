@@ -38,13 +38,23 @@ from mirrormargin.dynamics.rates.regression import (
 )
 from mirrormargin.errors import ProblemError
 
-__all__ = ["BoundCheck", "RateFit", "RateVerdict", "bound_holds", "fit_rate"]
+__all__ = [
+    "LEAST_DECADES",
+    "BoundCheck",
+    "RateFit",
+    "RateVerdict",
+    "bound_holds",
+    "choose_windows",
+    "fit_rate",
+]
 
 Array = NDArray[np.float64]
 
 # A law that still bends may bend on, by 3/4 + (3/4)^2 + ... = 3 times what it did up to its later
 # half: test_a_law_that_bends_towards_the_claim_is_not_called_slower.
 STILL_TO_BEND = 3.0
+EARLY = (20.0, 50.0)  # decades of steps in which a flow sets the factor of its bound
+LEAST_DECADES = 100.0  # of a flow whose bound is checked
 ROUNDING = 1e-12  # by this share a maximum may exceed another and still count as equal
 
 
@@ -266,6 +276,19 @@ class BoundCheck:
     early_max: float
     late_max: float
     ratio: Array
+
+
+def choose_windows(decades: float) -> tuple[Interval, Interval]:
+    """The early and the late window of :func:`bound_holds` for a flow over ``decades`` of steps.
+
+    The late one is the last third: it begins after the early one ends if there are at least
+    ``LEAST_DECADES``.
+
+    Example:
+        >>> choose_windows(300.0)
+        ((20.0, 50.0), (200.0, 300.0))
+    """
+    return EARLY, (decades * 2 / 3, decades)
 
 
 def bound_holds(

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.claims.checks import (
-    LATE,
+    FIRST_FITTED,
     all_at_least,
     all_at_most,
     fit_late,
     rate_at_least,
     share_at_least,
-    smaller,
+    surely_smaller,
 )
 from mirrormargin.claims.claim import Check, Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
@@ -133,7 +133,7 @@ def examine_rate(evidence: Evidence) -> Finding:
 
 def examine_sparsification(evidence: Evidence) -> Finding:
     chosen = _find(evidence, "normalized")[0]
-    late = evidence["steps"] >= LATE
+    late = evidence["steps"] >= FIRST_FITTED
     fit = fit_late(evidence, "exp", "log_unattended", claimed=1.0, chosen=chosen)
     fallen = np.ptp(evidence["log_unattended"][:, chosen][:, late], axis=1)
     grown = np.ptp(evidence["norm"][:, chosen][:, late], axis=1)
@@ -195,10 +195,12 @@ def examine_figure(evidence: Evidence) -> Finding:
         for text, key in lower.items():
             last = evidence[key][:, :, -1]
             checks.append(
-                smaller(f"{text} of GD less that of {name}", last[:, rule], last[:, best])
+                surely_smaller(f"{text} of GD less that of {name}", last[:, rule], last[:, best])
             )
         size = evidence["norm"][:, :, -1]
-        checks.append(smaller(f"norm of {name} less that of GD", size[:, best], size[:, rule]))
+        checks.append(
+            surely_smaller(f"norm of {name} less that of GD", size[:, best], size[:, rule])
+        )
     return Finding(
         checks,
         f"after {evidence['steps'][-1]} steps GD, at the best of {len(rates)} rates, is"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.claims.campaign.method import Method, Records, list_runs
+from mirrormargin.claims.campaign.grid_search import Method, Records, list_runs
 from mirrormargin.claims.evidence import STORED, Evidence
 
 __all__ = [

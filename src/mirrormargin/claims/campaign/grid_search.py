@@ -37,10 +37,10 @@ class Method:
         name: Such as ``MirrorAdam p=1.1``; the same method on other data has the same name.
         grid: Setting -> what is trained, with seed 0.
         seeds: Of the chosen setting's trainings.
-        removed: Shares of weights that are removed to rate a setting, of ``SHARES``; none: its
-            accuracy counts.
-        shelf: Under whose name the records are kept: two methods that differ in ``removed`` alone
-            share them.
+        removed: Shares of weights, out of ``SHARES``, that are removed before a setting is rated;
+            if empty, it is rated by its accuracy.
+        records_of: The method whose records are used: two that differ in ``removed`` alone share
+            them. Without a name a method has its own.
     """
 
     config: str
@@ -48,14 +48,13 @@ class Method:
     grid: Mapping[str, TrainingConfig]
     seeds: tuple[int, ...] = (0, 1, 2)
     removed: tuple[float, ...] = ()
-    shelf: str = ""
+    records_of: str = ""
 
     @property
     def folder(self) -> str:
         """Where its records are."""
-        words = (
-            (self.shelf or self.name).lower().replace("=", "").replace("+", "plus").replace("%", "")
-        )
+        name = (self.records_of or self.name).lower()
+        words = name.replace("=", "").replace("+", "plus").replace("%", "")
         return f"{self.config.replace('/', '-')}/{'-'.join(words.split())}"
 
 
@@ -97,7 +96,7 @@ def describes(record: Mapping[str, Any], config: TrainingConfig) -> bool:
 
 
 def _agree(one: Any, two: Any) -> bool:
-    """Equal, apart from keys that only one of them has."""
+    """Whether they are equal in all keys that both have."""
     if isinstance(one, dict) and isinstance(two, dict):
         return all(_agree(one[key], two[key]) for key in one.keys() & two.keys())
     return one == two
@@ -132,7 +131,7 @@ def _list_seeds(method: Method, setting: str) -> list[Run]:
 def choose_setting(method: Method, records: Records) -> str:
     """The best setting of a grid whose records are all there; the first of equals.
 
-    One that another seed has not learnt with gives way to the next best.
+    A setting with which another seed did not learn is passed over for the next best.
     """
     if len(method.grid) == 1:
         return next(iter(method.grid))
@@ -153,7 +152,7 @@ def choose_setting(method: Method, records: Records) -> str:
 
 
 def rate(record: dict[str, Any], removed: tuple[float, ...] = ()) -> float:
-    """What a record is worth with these shares of weights removed; a failed training nothing."""
+    """The accuracy by which a setting is rated, -1 if its training failed."""
     if "failed" in record:
         return -1.0
     validation = record["validation"]

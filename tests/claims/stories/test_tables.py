@@ -1,4 +1,4 @@
-"""What is collected from real records is what figures and claims read."""
+"""Tables of trainings: made of the records beside them, and what figures and claims read."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from mirrormargin.claims.campaign.method import list_runs
+from mirrormargin.claims.campaign.grid_search import list_runs
+from mirrormargin.claims.campaign.records import read_records
+from mirrormargin.claims.evidence import find_record
 from mirrormargin.claims.registry import STORIES
 
 TABLES = {name: story.table for name, story in STORIES.items() if story.table is not None}
 
+RECORDS = Path(__file__).parents[3] / "records"
 # A text transformer's record has everything, token selection included.
-RECORD = Path(__file__).parents[3] / "records/imdb-small/adamw/lr0.0003-seed0.json"
+RECORD = RECORDS / "imdb-small/adamw/lr0.0003-seed0.json"
 
 
 def make_records(name: str) -> dict[str, Any]:
@@ -36,7 +40,7 @@ def make_records(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_is_examined_and_drawn(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirrormargin.claims.campaign.method._agree", lambda one, two: True)
+    monkeypatch.setattr("mirrormargin.claims.campaign.grid_search._agree", lambda one, two: True)
     evidence = TABLES[name].make_evidence(name, make_records(name))
     assert evidence is not None
     assert evidence.settings["digest"] == TABLES[name].digest()
@@ -56,3 +60,15 @@ def test_a_table_of_other_settings_has_another_digest() -> None:
     changed = replace(table, methods=(table.methods[0], method, *table.methods[2:]))
     assert changed.digest() != table.digest()
     assert replace(table, methods=table.methods[1:]).digest() == table.digest()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_stored_table_is_what_the_records_give(name):
+    stored, made = find_record(name), TABLES[name].make_evidence(name, read_records(RECORDS))
+    assert (stored is None) == (made is None), "mirrormargin campaign --store makes them again"
+    if stored is None or made is None:
+        return
+    assert stored.settings["digest"] == TABLES[name].digest()
+    assert stored.arrays.keys() == made.arrays.keys()
+    for key, values in made.arrays.items():
+        np.testing.assert_array_equal(stored[key], values, err_msg=key)

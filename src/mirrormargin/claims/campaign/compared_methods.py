@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mirrormargin.claims.campaign.method import Method
+from mirrormargin.claims.campaign.grid_search import Method
 from mirrormargin.training.config import (
     GradualPruning,
     L1Penalty,
@@ -48,7 +48,7 @@ def tune(
     seeds: Sequence[int] = SEEDS,
     removed: Sequence[float] = (),
     sparsifiers: Mapping[str, Any] | None = None,
-    shelf: str = "",
+    records_of: str = "",
     model: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Method:
@@ -65,7 +65,7 @@ def tune(
                 setting = "-".join(part for part in (label, other, f"lr{rate:g}") if part)
                 changed = replace(optimizer, lr=rate)
                 grid[setting] = replace(base, optimizer=changed, sparsifier=sparsifier)
-    return Method(config, name, grid, tuple(seeds), tuple(removed), shelf or name)
+    return Method(config, name, grid, tuple(seeds), tuple(removed), records_of or name)
 
 
 def mirror_adam(p: float, **options: Any) -> OptimizerConfig:
@@ -107,14 +107,14 @@ def _compare_pruning(
     return (
         tune(config, "MirrorAdam for pruning", mirror, high_rates, **sparse),
         tune(config, "AdamW", ADAMW, rates, seeds=seeds),
-        tune(config, "AdamW for pruning", ADAMW, rates, shelf="AdamW", **sparse),
+        tune(config, "AdamW for pruning", ADAMW, rates, records_of="AdamW", **sparse),
         tune(config, "AdamW + L1", ADAMW, high_rates, sparsifiers=strengths, **sparsest),
         tune(
             config,
             "AdamW + L1 for pruning",
             ADAMW,
             high_rates,
-            shelf="AdamW + L1",
+            records_of="AdamW + L1",
             sparsifiers=strengths,
             **sparse,
         ),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mirrormargin.claims.checks import smaller
+from mirrormargin.claims.checks import surely_smaller
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
 from mirrormargin.claims.story import Arrays, Settings, Story, split_seeds
@@ -84,7 +84,9 @@ def examine_sparsity(evidence: Evidence) -> Finding:
     p, hoyer, small = evidence["p"], evidence["hoyer"], evidence["small"]
     names = [f"{value:g}" for value in p]
     checks = [
-        smaller(f"sparsity at p = {low} less that at p = {high}", hoyer[:, j + 1], hoyer[:, j])
+        surely_smaller(
+            f"sparsity at p = {low} less that at p = {high}", hoyer[:, j + 1], hoyer[:, j]
+        )
         for j, (low, high) in enumerate(pairwise(names))
     ]
     one, two = 0, names.index("2")
