@@ -25,7 +25,7 @@ from mirrormargin.figures import Axis, Figure, Panel, Series
 from mirrormargin.figures.palette import name_exponent
 from mirrormargin.figures.spread import find_median
 
-__all__ = ["STORY"]
+__all__ = ["STORY", "reach_selection"]
 
 MU = (0.003, 0.01, 0.03, 0.1, 0.3)
 RADIUS = (5.0, 10.0, 20.0, 40.0)
@@ -59,7 +59,7 @@ def run(settings: Settings, part: Any) -> Arrays:
     p, seed = part
     problem = mm.synthetic.unit_sphere(seed)
     rng = np.random.default_rng([seed, int(1000 * p)])
-    selection, kind = _reach_selection(mm, problem, p, seed)
+    selection, kind = reach_selection(problem, p, seed)
     target = mm.solve_attention_svm(
         problem.tokens, problem.queries, selection, p, 1e-11, compiled=False
     ).W
@@ -123,8 +123,10 @@ def _find_slack(problem: Any, selection: Any, target: Any) -> float:
     return float(min(1.0, *(lead[rise < 0] - 1), 1.0))
 
 
-def _reach_selection(mm: Any, problem: Any, p: float, seed: int) -> tuple[Any, str]:
+def reach_selection(problem: Any, p: float, seed: int) -> tuple[Any, str]:
     """A selection that training reaches, and which is locally optimal, local ones preferred."""
+    import mirrormargin as mm
+
     record = mm.train_attention(
         problem,
         p,
