@@ -69,6 +69,21 @@ def _make_rates() -> dict[str, Any]:
     }
 
 
+def _make_cone_paths() -> dict[str, Any]:
+    lead = np.geomspace(1.0, 1e8, 9) * np.ones((4, 1))
+    return {
+        "p": np.array([1.75, 1.75, 2.0, 2.0]),
+        "seed": np.array([1, 2, 1, 2]),
+        "kind": np.array(["global", "local", "local", "local"]),
+        "nu": np.full(4, 1e-4),
+        "lead": lead,
+        "divergence": 0.1 / lead**2,
+        "reverse_divergence": 0.1 / lead**2,
+        "bound": np.minimum(2.0, 10 / lead),
+        "is_certified": np.ones((4, 9), dtype=bool),
+    }
+
+
 def _make_cones() -> dict[str, Any]:
     rates = _make_rates()
     return {
@@ -290,6 +305,7 @@ EVIDENCE = {
     "trajectories": _make_trajectories(),
     "rates": _make_rates(),
     "cones": _make_cones(),
+    "cone-paths": _make_cone_paths(),
     "steps": _make_steps(),
     "paths": _make_paths(),
     "joint": _make_joint(),

@@ -18,7 +18,10 @@ from mirrormargin.claims.evidence import Evidence, read_evidence, write_evidence
 from mirrormargin.claims.registry import STORIES
 from mirrormargin.errors import RunError
 
-SHORTER: Mapping[str, dict[str, Any]] = {"digits": {"num_seeds": 1, "epochs": 10}}
+SHORTER: Mapping[str, dict[str, Any]] = {
+    "digits": {"num_seeds": 1, "epochs": 10},
+    "overhead": {"p": [1.1, 2.0], "num_rounds": 2},
+}
 
 
 @contextmanager

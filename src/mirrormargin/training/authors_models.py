@@ -133,9 +133,10 @@ def _load(path: Path) -> Any:
     stand_ins: list[Any] = [(type(name.rpartition(".")[2], (), {}), name) for name in CLASSES]
     try:
         with (
-            warnings.catch_warnings(action="ignore"),
+            warnings.catch_warnings(),
             torch.serialization.safe_globals([*stand_ins, (set, "__builtin__.set"), set]),
         ):
+            warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True)
     except (
         pickle.UnpicklingError,

@@ -55,6 +55,14 @@ def test_in_directions_the_line_at_q_equal_to_p_is_the_mean_over_seeds() -> None
         assert not _find(figure, j, f"{label}, for the same tokens").visible
 
 
+def test_paths_in_cones_are_below_what_is_proven_of_them() -> None:
+    figure = _build("cone-paths")
+    for label in ("p = 1.75", "p = 2"):
+        found, bound = (_find(figure, 0, name) for name in (label, f"{label}, proven bound"))
+        assert (found.y <= bound.y).all()
+        assert bound.y[-1] == pytest.approx(1e-7)
+
+
 def test_shares_of_basins_add_up_to_one() -> None:
     for panel in _build("basins").panels:
         np.testing.assert_allclose(sum(series.y for series in panel.series), 1.0)

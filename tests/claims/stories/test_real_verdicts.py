@@ -19,13 +19,6 @@ def judge(claim, evidence):
     return decide(claim.examine(evidence).checks)
 
 
-def set_last(name, value):
-    def spoil(arrays):
-        arrays[name][..., -1] = value
-
-    return spoil
-
-
 def swap(name, i, j, axis):
     def spoil(arrays):
         order = np.arange(arrays[name].shape[axis])
@@ -57,7 +50,6 @@ RECORDS = {
         + np.arange(3),
         "train": np.full((3, 3, 3), 99.6),
     },
-    "cone-paths": {"divergence": np.geomspace(0.1, 1e-6, 20) * np.ones((3, 1))},
     "imdb-weights": {
         "p": np.array([1.1, 2.0]),
         "above": np.array([[18206, 13964, 7643], [27224, 14654, 10127]]),
@@ -81,7 +73,6 @@ RECORDS = {
 SPOILED = {
     "A.tab.imdb": swap("selected_test", 0, 1, axis=0),
     "A.tab.imdb-epochs": swap("epochs", 0, 2, axis=0),
-    "A.thm.local-path": set_last("divergence", 0.1),
     "A.fig.imdb-weights": swap("above", 0, 1, axis=0),
     "A.tab.attention": swap("score", 0, 1, axis=0),
     "A.fig.vit": lambda arrays: arrays["test"].__setitem__(1, 70.0),

@@ -95,21 +95,19 @@ CLAIMS = (
 
 def draw_paths(evidence: Evidence) -> Figure:
     p, lead = evidence["p"], evidence["lead"]
-    grid = np.geomspace(lead.min(), lead.max(), 60)
     series = []
     for one in np.unique(p):
-        group = name_exponent(one)
+        group, rows = name_exponent(one), p == one
+        grid = np.geomspace(lead[rows, 0].max(), lead[rows, -1].min(), 60)
         for style, values, name in (
             ("line", "reverse_divergence", group),
             ("dashed", "bound", f"{group}, proven bound"),
         ):
             curves = [
-                _read_curve(grid, lead[row], evidence[values][row])
-                for row in np.flatnonzero(p == one).tolist()
+                _read_curve(grid, *curve)
+                for curve in zip(lead[rows], evidence[values][rows], strict=True)
             ]
-            series.append(
-                Series(name, grid, np.nanmedian(curves, axis=0), style=style, group=group)
-            )
+            series.append(Series(name, grid, np.median(curves, axis=0), style=style, group=group))
     num_local = int((evidence["kind"] == "local").sum())
     return Figure(
         "cone-paths",
@@ -129,10 +127,8 @@ def draw_paths(evidence: Evidence) -> Figure:
 
 
 def _read_curve(grid: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """A curve on the grid, by lines between logarithms; nan outside it and where it is zero."""
-    seen = np.isfinite(y) & (y > 0)
-    with np.errstate(divide="ignore"):
-        return np.exp(np.interp(np.log(grid), np.log(x[seen]), np.log(y[seen]), np.nan, np.nan))
+    """A curve on the grid, by lines between logarithms; what is nothing beside 1 is rounding."""
+    return np.exp(np.interp(np.log(grid), np.log(x), np.log(np.maximum(y, 1e-17))))
 
 
 STORY = Story(

@@ -109,6 +109,5 @@ STORY = Story(
         "full": {"p": [1.1, 1.5, 2.0, 3.0, 10.0], "num_rounds": 60},
     },
     run=run,
-    axis="",
     claims=CLAIMS,
 )

@@ -80,8 +80,8 @@ class LocalPath:
         log_loss_gap: ``log(L(W) - L_alpha)``.
         divergence: ``D(U, V)`` of the minimisers, the directional divergence.
         reverse_divergence: ``D(V, U)`` of the minimisers, by which the cone is defined.
-        bound: Proven bound on ``D(V, U)`` of every minimiser in the cone; below nu the cone does
-            not restrict them.
+        bound: Proven bound on ``D(V, U)`` of every minimiser in the cone, 2 where none is known;
+            below nu the cone does not restrict them.
         residual, curvature: As of :class:`RegularizationPath`.
         is_certified: Whether the point is a local minimiser on the ball and inside the cone.
     """
@@ -248,9 +248,9 @@ class _Cone:
         log_rise = gap.log_value(R * (self._rows @ self.U.reshape(-1)))
         rise = np.exp(log_rise - np.log(0.5 * self._kappa))
         if rise >= 1:
-            return float("inf")
+            return 2.0  # of unit vectors it cannot be more
         log_x = log_rise - np.log(0.5 * self._kappa) + np.log(self._T) - np.log1p(-rise)
-        return 1 + float(log_x) / (R * self._m)
+        return min(2.0, 1 + float(log_x) / (R * self._m))
 
 
 def _find_width(psi: Array, a: Array, c: float, q: float) -> float:
@@ -260,7 +260,7 @@ def _find_width(psi: Array, a: Array, c: float, q: float) -> float:
         r = psi - u * a
         return c - float(np.vdot(signed_power(r / lp_norm(r, q), q - 1), a))
 
-    u = float(optimize.brentq(derive, 0.0, 2 / c, xtol=1e-300))
+    u = optimize.root_scalar(derive, bracket=(0.0, 2 / c), xtol=1e-300).root
     return max(0.0, 1 - float(lp_norm(psi - u * a, q)) - u * c - 1e-14)
 
 
