@@ -6,7 +6,8 @@ is kept for validation, reviews that are in both official parts are dropped, lin
 are blanks, and images are scaled by the standard deviation of the training set (0.25) rather than
 by the commonly copied one (0.20). ``small`` ones are made for two CPU cores and a few minutes,
 ``tiny`` ones for many epochs in that time, ``minilm`` ones fine-tune a pretrained encoder as paper
-B does.
+B does. ``fitted`` ones are those on a fixed subset that is small enough to be fitted entirely, with
+constant steps and without dropout or augmentation: their loss can vanish.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from mirrormargin.errors import TrainingError
@@ -150,7 +152,33 @@ _CONFIGURATIONS = (
     ),
 )
 
-CONFIGURATIONS = {config.name: config for config in _CONFIGURATIONS}
+
+def _fit(size: str, num_train: int, epochs: int, **changes: Any) -> TrainingConfig:
+    """A configuration on a subset, until its training loss has fallen to 0.001."""
+    base = next(config for config in _CONFIGURATIONS if config.name == size)
+    return replace(
+        base,
+        name=f"{size.split('/')[0]}/fitted",
+        data=replace(base.data, num_train=num_train),
+        model=replace(base.model, dropout=0.0),
+        epochs=epochs,
+        schedule="constant",
+        warmup=0.0,
+        augment=False,
+        stop_loss=1e-3,
+        attention_size=100,
+        **changes,
+    )
+
+
+_FITTED = (
+    _fit("mnist/small", 5_000, epochs=150, validation_size=1_000, frontier_size=500),
+    _fit("cifar10/small", 5_000, epochs=200, validation_size=1_000, frontier_size=500),
+    _fit("civil-subset/minilm", 1_000, epochs=20, validation_size=200),
+    _fit("mnli-subset/minilm", 1_000, epochs=20, validation_size=200),
+)
+
+CONFIGURATIONS = {config.name: config for config in (*_CONFIGURATIONS, *_FITTED)}
 
 
 def find_configuration(
