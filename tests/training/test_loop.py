@@ -168,7 +168,7 @@ def test_training_stops_at_the_training_loss_that_is_enough(data, tmp_path):
 def test_levels_are_reached_by_the_mean_over_one_epoch_of_batches(data, tmp_path):
     config = replace(CONFIG, epochs=40, optimizer=OptimizerConfig("Adam", 1e-2))
     train_model(config, data, tmp_path)
-    rows = read_metrics(tmp_path)
+    rows = TrainingFolder(tmp_path).read_metrics()
     losses = [row["train_loss"] for row in rows if row["kind"] == "steps"]
     assert len(losses) == 120  # each is one batch's
     means = [sum(losses[k - 3 : k]) / 3 for k in range(3, 121)]
@@ -190,7 +190,11 @@ def test_validation_size_is_what_epochs_are_evaluated_on(data, tmp_path):
 def test_attention_is_measured_before_and_after_every_epoch(data, tmp_path):
     config = replace(CONFIG, attention_size=10)
     training = train_model(config, data, tmp_path / "measured")
-    rows = [row for row in read_metrics(tmp_path / "measured") if row["kind"] == "attention"]
+    rows = [
+        row
+        for row in TrainingFolder(tmp_path / "measured").read_metrics()
+        if row["kind"] == "attention"
+    ]
     assert [row["step"] for row in rows] == [0, 3, 6]
     model = build_model(config, data)
     first = measure_attention(model, data.train, 10)
