@@ -9,7 +9,8 @@ The best one has the best validation accuracy of the selected epoch or, if weigh
 (``Method.removed``), the best mean validation accuracy of the final weights without these shares of
 the entries of all block matrices. Where the question is how fast the training loss falls
 (``Method.by_training_loss``), the best one has reached the most levels of it, the last of them in
-the fewest steps, or, if it has reached none, has the lowest loss in the end.
+the fewest steps, or, if it has reached none, has the lowest loss in the end. A setting that has not
+reached the training accuracy at which it was to stop is chosen only if none has.
 """
 
 from __future__ import annotations
@@ -147,10 +148,7 @@ def choose_setting(method: Method, records: Records) -> str:
     if len(method.grid) == 1:
         return next(iter(method.grid))
     first = {setting: records[method.make_trial(setting).key] for setting in method.grid}
-    if method.by_training_loss:
-        ranked = sorted(first, key=lambda setting: rate_training_loss(first[setting]), reverse=True)
-    else:
-        ranked = sorted(first, key=lambda setting: -rate(first[setting], method.removed))
+    ranked = sorted(first, key=lambda one: _rank(method, one, first[one]), reverse=True)
     for setting in ranked:
         if "failed" in first[setting]:
             break
@@ -163,6 +161,17 @@ def choose_setting(method: Method, records: Records) -> str:
         if all(rate(record) > level for record in known):
             return setting
     return ranked[0]
+
+
+def _rank(method: Method, setting: str, record: dict[str, Any]) -> tuple[float, float]:
+    """Larger is better; settings that have not reached the accuracy to stop at come last."""
+    if method.by_training_loss:
+        return rate_training_loss(record)
+    enough = method.grid[setting].stop_accuracy
+    is_learnt = "failed" not in record and (
+        enough is None or record["epochs"][-1]["train_accuracy"] >= 100 * enough
+    )
+    return is_learnt, rate(record, method.removed)
 
 
 def rate(record: dict[str, Any], removed: tuple[float, ...] = ()) -> float:
