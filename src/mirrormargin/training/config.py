@@ -36,6 +36,7 @@ Share = Annotated[float, Meta(ge=0, le=1, description="a share in [0, 1]")]
 Dropout = Annotated[float, Meta(ge=0, lt=1, description="a rate of dropout, in [0, 1)")]
 InitStd = Annotated[float, Meta(gt=0, description="a standard deviation, above 0")]
 Clip = Annotated[float, Meta(gt=0, description="the largest norm of a gradient, above 0")]
+TrainingLoss = Annotated[float, Meta(gt=0, description="the training loss, above 0")]
 Groups = Annotated[
     tuple[tuple[str, dict[str, Any]], ...],
     Meta(description='a list such as [["blocks.*", {"p": 1.1}]]'),
@@ -220,7 +221,7 @@ class TrainingConfig(Settings):
     schedule: Literal["constant", "cosine"] = "constant"
     warmup: Share = 0.0
     stop_accuracy: Share | None = None
-    stop_loss: Clip | None = None
+    stop_loss: TrainingLoss | None = None
     clip: Clip | None = None
     augment: bool = False
     sparsifier: Sparsifier = None
