@@ -2,8 +2,8 @@
 
 import json
 import math
-import random
 import os
+import random
 
 import pytest
 import torch
