@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from mirrormargin.claims.claim import Claim, Provenance, Verdict, decide
 from mirrormargin.claims.evidence import Evidence
 from mirrormargin.errors import RunError
-from mirrormargin.runs import write_atomically
+from mirrormargin.runs import check_seal, read_json, seal, write_atomically
 
 __all__ = [
     "CLAIMS_FILE",
@@ -99,7 +99,7 @@ def write_claims(folder: Path, document: dict[str, Any]) -> dict[str, Any]:
         RunError: If it cannot be written.
     """
     document = {"kind": KIND, "format": FORMAT, **document}
-    text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+    text = json.dumps(seal(document), indent=2, allow_nan=False, ensure_ascii=False)
     write_atomically(folder / CLAIMS_FILE, lambda file: file.write(text.encode() + b"\n"))
     return document
 
@@ -112,7 +112,7 @@ def read_claims(folder: Path) -> dict[str, Any]:
     """
     file = folder / CLAIMS_FILE
     try:
-        document = json.loads(file.read_bytes())
+        document = read_json(file)
         found = document["kind"], document["format"]
         rows = document["claims"] if found == (KIND, FORMAT) else []
         for row in rows:
@@ -133,7 +133,7 @@ def read_claims(folder: Path) -> dict[str, Any]:
             f"{file} is of kind {found[0]!r}, format {found[1]}: {KIND!r}, format {FORMAT} can be"
             " read"
         )
-    return document
+    return check_seal(file, document)
 
 
 def count_verdicts(rows: Sequence[dict[str, Any]]) -> dict[str, int]:

@@ -1,6 +1,7 @@
 r"""A run is a folder: ``run.json`` says what it is, and names the file with its arrays.
 
-    run.json              kind, format, what the writer put in, name and sha256 of the arrays
+    run.json              kind, format, what the writer put in, name and sha256 of the arrays, and
+                          its own checksum
     arrays-<digest>.npz   the arrays, without pickles
 
 The arrays are written first, under a name made from their contents, then ``run.json`` is replaced.
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import RunError
+from mirrormargin.runs.documents import check_seal, read_json, seal
 from mirrormargin.runs.files import write_atomically
 
 __all__ = ["read_run", "write_run"]
@@ -56,11 +58,8 @@ def write_run(
     digest = hashlib.sha256(contents).hexdigest()
     name = f"arrays-{digest[:16]}.npz"
     write_atomically(folder / name, lambda file: file.write(contents))
-    text = json.dumps(
-        {"kind": kind, "format": FORMAT, **document, "arrays": {"file": name, "sha256": digest}},
-        indent=2,
-        allow_nan=False,
-    )
+    whole = {"kind": kind, "format": FORMAT, **document, "arrays": {"file": name, "sha256": digest}}
+    text = json.dumps(seal(whole), indent=2, allow_nan=False)
     write_atomically(folder / DOCUMENT, lambda file: file.write(text.encode() + b"\n"))
     for old in folder.glob("arrays-*.npz"):
         if old.name != name:
@@ -75,13 +74,11 @@ def read_run(folder: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, N
     """
     folder = Path(folder)
     try:
-        document = json.loads((folder / DOCUMENT).read_bytes())
+        document = read_json(folder / DOCUMENT)
         found, version = document["kind"], document["format"]
         name, digest = Path(document["arrays"]["file"]).name, document["arrays"]["sha256"]
     except FileNotFoundError:
         raise RunError(f"{folder} holds no run: there is no {DOCUMENT} in it") from None
-    except OSError as error:
-        raise RunError(f"{folder} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"{folder / DOCUMENT} is damaged: {error!r}") from error
     if found != kind or version != FORMAT:
@@ -89,6 +86,7 @@ def read_run(folder: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, N
             f"{folder} holds a run of kind {found!r} (format {version}), not {kind!r} (format"
             f" {FORMAT}): read it with what wrote it"
         )
+    document = check_seal(folder / DOCUMENT, document)
     try:
         contents = (folder / name).read_bytes()
         if hashlib.sha256(contents).hexdigest() != digest:

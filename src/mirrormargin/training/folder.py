@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mirrormargin.errors import DataError, TrainingError
-from mirrormargin.runs import hold_lock, write_atomically
+from mirrormargin.runs import check_seal, hold_lock, read_json, seal, write_atomically
 from mirrormargin.training.config import TrainingConfig
 from mirrormargin.training.metrics import MetricsFile, read_rows
 from mirrormargin.training.settings import list_changes
@@ -327,16 +327,8 @@ class TrainingFolder:
         path = self.path / name
         if not self._has(name):
             return None
-        try:
-            document = json.loads(path.read_bytes())
-        except OSError as error:
-            raise TrainingError(f"{path} cannot be read: {error.strerror}") from error
-        except (ValueError, RecursionError) as error:
-            raise TrainingError(f"{path} is damaged: {error}") from error
-        if not isinstance(document, dict):
-            raise TrainingError(f"{path} is damaged: it holds no JSON object")
-        return document
+        return check_seal(path, read_json(path, error=TrainingError), error=TrainingError)
 
     def _write_json(self, name: str, document: Mapping[str, Any], **options: Any) -> None:
-        text = json.dumps(document, **options) + "\n"
+        text = json.dumps(seal(document), **options) + "\n"
         write_atomically(self.path / name, lambda file: file.write(text.encode()))
