@@ -39,7 +39,7 @@ __all__ = [
 SHIFT = 4  # pixels, as in paper A
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Split:
     """Examples in a fixed, shuffled order.
 
@@ -55,8 +55,11 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        return f"Split({len(self)} examples of shape {tuple(self.inputs.shape[1:])})"
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class InputForm:
     """What a model knows of its inputs and classes; kept with its weights, it reads new ones.
 
@@ -84,6 +87,12 @@ class InputForm:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._summarize()})"
+
+    def _summarize(self) -> str:
+        return f"{self.name!r}, {self.kind}, {len(self.classes)} classes, shape={self.shape}"
+
     def describe_form(self) -> dict[str, Any]:
         """Itself without anything that a subclass adds, for JSON."""
         return asdict(
@@ -107,7 +116,7 @@ class InputForm:
             raise DataError(f"this describes no inputs of a model: {error}") from error
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class DataSet(InputForm):
     """What :func:`mirrormargin.data.load_data` gives.
 
@@ -124,6 +133,10 @@ class DataSet(InputForm):
     test: Split
     sha256: dict[str, str]
     note: str
+
+    def _summarize(self) -> str:
+        sizes = f"train={len(self.train)}, validation={len(self.validation)}, test={len(self.test)}"
+        return f"{super()._summarize()}, {sizes}"
 
 
 def order_epoch(seed: int, epoch: int, size: int, batch_size: int) -> Tensor:

@@ -9,14 +9,21 @@ from mirrormargin.dynamics.descent import (
     train_joint,
 )
 from mirrormargin.dynamics.descent.targets import compare_exponents
-from mirrormargin.dynamics.flow import mirror_flow
-from mirrormargin.dynamics.paths import joint_regularization_path, regularization_path
-from mirrormargin.dynamics.rates import RateVerdict, bound_holds, claimed_rate, fit_rate
+from mirrormargin.dynamics.flow import FlowRecord, mirror_flow
+from mirrormargin.dynamics.paths import (
+    RegularizationPath,
+    joint_regularization_path,
+    regularization_path,
+)
+from mirrormargin.dynamics.rates import RateFit, RateVerdict, bound_holds, claimed_rate, fit_rate
 
 __all__ = [
     "AttentionRecord",
+    "FlowRecord",
     "NormalInit",
+    "RateFit",
     "RateVerdict",
+    "RegularizationPath",
     "basin_statistics",
     "bound_holds",
     "claimed_rate",

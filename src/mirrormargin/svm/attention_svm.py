@@ -133,7 +133,8 @@ def solve_attention_svm(
     n, T, d = X.shape
     p = check_exponent(p, error=ProblemError)
     program = build_program(X, z, chosen, p, read_rhs(rhs, n), check_cap(C))
-    check_limits(tol, max_iter, threads)
+    flags = {"compiled": compiled, "raise_on_failure": raise_on_failure}
+    check_limits(tol, max_iter, threads, **flags)
     start = None
     if warm_start is not None:
         start = read_start(warm_start, (n, T))[np.arange(T) != reference_tokens(chosen)[:, None]]

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrormargin.arguments import refuse_overflow
 from mirrormargin.errors import ProblemError
 from mirrormargin.geometry import lp_norm, signed_power
 from mirrormargin.svm.interior.central_path import Path, follow_path
@@ -46,7 +47,8 @@ def solve_program(program: Program, tol: float, max_iter: int, start: Array | No
     Raises:
         ProblemError: (a ValueError) If ``|w|^p`` leaves the range of floating point.
     """
-    with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+    quiet = np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore")
+    with quiet, refuse_overflow(program.p):
         if program.cap is not None and not program.constraints.row_norms(2.0).any():
             w, lam = np.zeros(program.constraints.num_unknowns), program.cap * program.b
             return Outcome(Status.OPTIMAL, 0, "no row depends on w", 0.0, w, lam)
