@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -123,6 +124,14 @@ Training attention with mirror descent, and where it ends: what the papers claim
 small problems, judged from the numbers. It takes about a minute.
 """
 
+# The digits, their model's files, and the page.
+DEMO_LIBRARIES = {
+    "scikit-learn": "sklearn",
+    "safetensors": "safetensors",
+    "Jinja": "jinja2",
+    "Plotly": "plotly",
+}
+
 demo_app = App(
     name="demo",
     **show_examples(
@@ -149,6 +158,7 @@ def demo(
 
     Prints the verdicts and writes a page with figures.
     """
+    _check_installed()
     if not quiet and not json:
         say(INTRODUCTION)
     document = _run_claims(
@@ -164,6 +174,16 @@ def demo(
     if not quiet and not json:
         say("It has what each claim says and how it is checked; mirrormargin reproduce lists them.")
     return judge(document)
+
+
+def _check_installed() -> None:
+    """Raise at once, not after a minute, if a library of the demo is missing."""
+    missing = [name for name, module in DEMO_LIBRARIES.items() if find_spec(module) is None]
+    if missing:
+        raise ClaimError(
+            f"the demo needs {' and '.join(missing)}, which this Python does not have:"
+            " pip install 'mirrormargin[demo]'; without it, mirrormargin reproduce A gives verdicts"
+        )
 
 
 def _write_page(out: Path, seed: int) -> Path | None:
