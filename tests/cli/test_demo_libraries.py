@@ -3,10 +3,10 @@
 import subprocess
 import sys
 import time
-import tomllib
 from pathlib import Path
 
 import pytest
+import tomllib
 
 from mirrormargin.cli.reproduce import DEMO_LIBRARIES
 
