@@ -294,7 +294,10 @@ def _print_weights(weights: dict[str, Any]) -> None:
     above = f"above {weights['blocks']['threshold']:g}"
     print_table(["weights", "entries", "l1/l2", above, "zeros"], rows, text_column=0)
     if weights["underflowed"]:
-        say(f"{weights['underflowed']:,} weights are zero only because float32 ends there")
+        say(
+            f"{weights['underflowed']:,} weights underflowed to zero in float32; their dual values"
+            " are not zero"
+        )
 
 
 def _print_frontier(summary: dict[str, Any], parts: list[str]) -> None:

@@ -9,9 +9,9 @@ it is a square or a root away. What w must equal is the *image* of its state,
 
     w = to_primal(u).
 
-Where w is no longer that image, because someone else wrote to it, u is rebuilt from w. Where it
-still is, u stays: near p = 1 many different u have the image 0, and only u knows how close to
-leaving 0 a weight is.
+If w is no longer that image, because someone else wrote to it, u is computed again from w. If it
+still is, u is kept: near p = 1 many different u are mapped to w = 0, and only u itself tells how
+far such a weight is from becoming nonzero.
 """
 
 from __future__ import annotations

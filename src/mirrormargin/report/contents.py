@@ -5,8 +5,8 @@ DIR/run.json                           one run: a training, a flow, a path, or e
 DIR/summary.json                       a model trained on real data
 DIR/**/run.json, DIR/**/claims.json    several, up to four levels down, in the order of their names
 
-A folder is called by its path below the one that was given: runs/flow/seed-1-p-2, given as runs, is
-"flow/seed-1-p-2".
+The page names a folder by its path relative to the one that was given: if that is runs, the folder
+runs/flow/seed-1-p-2 is called "flow/seed-1-p-2".
 """
 
 from __future__ import annotations

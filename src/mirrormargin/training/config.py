@@ -1,7 +1,7 @@
 """What a training is made of, as plain frozen dataclasses that JSON can hold.
 
-A configuration names everything that decides the result: data, model, optimizer, length of the
-training, seeds. Its digest therefore names the result.
+A configuration holds everything that the result depends on: data, model, optimizer, length of the
+training, seeds. Two trainings with the same digest are therefore the same training.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@ r"""The runs of one command, kept in its folder: checked before the work, nothin
 FOLDER/run.json                  if there is one run
 FOLDER/seed-1-p-1.75/run.json    if there are several
 
-A training may be stopped at any time: it is saved now and then, and on a signal. An interrupt of
-the library's loop leaves a record that can be resumed to the same bits; the callback for progress
-interrupts it whenever a save is due, or a signal has come.
+A training may be stopped at any time: it is saved about once a minute, and when a signal comes. To
+save it, the progress callback raises KeyboardInterrupt inside the library's loop. The loop answers
+with a record of what is done, which is written; without a signal the training then resumes from it,
+to the same bits.
 """
 
 from __future__ import annotations
