@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from mirrormargin.claims.campaign.training_table import TrainingTable
 from mirrormargin.claims.claim import Claim
-from mirrormargin.claims.evidence import Evidence, find_digest
+from mirrormargin.claims.evidence import EVIDENCE, Evidence, find_digest
 from mirrormargin.figures import Figure
 
 __all__ = ["PROFILES", "Arrays", "Settings", "Story", "list_seeds", "split_seeds"]
@@ -111,7 +111,7 @@ class Story:
         """Where the evidence is kept: a folder for each combination of settings and code."""
         settings = {} if self.run is None else self.choose_settings(profile, seed)
         digest = find_digest(self.name, settings, self._list_sources())
-        return out / "evidence" / f"{self.name}-{digest}"
+        return out / EVIDENCE / f"{self.name}-{digest}"
 
     def _list_sources(self) -> list[Path]:
         """The file of ``run``, and those beside it that it takes something from."""

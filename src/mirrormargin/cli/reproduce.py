@@ -113,7 +113,9 @@ def reproduce(
     else:
         print_verdicts(document)
         if not quiet:
-            say(f"\nwrote {out / 'claims.json'}; for a page with figures:")
+            from mirrormargin.claims.claims_file import CLAIMS_FILE
+
+            say(f"\nwrote {out / CLAIMS_FILE}; for a page with figures:")
             say(f"  mirrormargin report {shlex.quote(str(out))}")
     return judge(document)
 
@@ -195,11 +197,12 @@ def _run_claims(
     The result has the rows of these claims alone; the folder may hold others.
     """
     from mirrormargin import claims as library
+    from mirrormargin.claims.claims_file import CLAIMS_FILE
     from mirrormargin.geometry.threads import count_cores
     from mirrormargin.runs import check_writable
 
     chosen = library.find_claims(names)
-    check_writable(out / "claims.json", make_folders=True)
+    check_writable(out / CLAIMS_FILE, make_folders=True)
     with Progress(1, "reproduce", quiet) as progress:
 
         def show(done: int, total: int, text: str) -> None:

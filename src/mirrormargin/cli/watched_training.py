@@ -29,13 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["find_summary", "print_settings", "print_summary", "train_watched"]
 
 FEW_STEPS = 30
-GROUPS = {
-    "key": "keys",
-    "query": "queries",
-    "value": "values",
-    "all": "keys, queries and values",
-    "blocks": "all matrices of the blocks",
-}
 
 
 def find_summary(
@@ -279,8 +272,14 @@ def print_summary(summary: dict[str, Any]) -> None:
 
 
 def _print_weights(weights: dict[str, Any]) -> None:
+    from mirrormargin.figures.weights import KINDS
+
+    groups = {kind: f"{kind} matrices" for kind in KINDS} | {
+        "all": "these three together",
+        "blocks": "all matrices of the blocks",
+    }
     rows = []
-    for key, name in GROUPS.items():
+    for key, name in groups.items():
         row = weights[key]
         rows.append(
             [

@@ -15,7 +15,9 @@ from mirrormargin.errors import TrainingError
 from mirrormargin.training.settings import Settings, read_settings
 
 __all__ = [
+    "ADAPTIVE",
     "OPTIMIZERS",
+    "WITH_EXPONENT",
     "DataConfig",
     "EncoderModel",
     "GradualPruning",
@@ -29,6 +31,8 @@ __all__ = [
 ]
 
 OPTIMIZERS = ("MirrorDescent", "MirrorAdam", "SGD", "SNGD", "Polyak", "Adam", "AdamW")
+WITH_EXPONENT = ("MirrorDescent", "MirrorAdam", "Polyak")  # they have a p
+ADAPTIVE = ("MirrorAdam", "Adam", "AdamW")  # a learning rate that suits one of them suits all
 
 Size = Annotated[int, Meta(ge=1, description="a whole number, at least 1")]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number, 0 to 2^63 - 1")]

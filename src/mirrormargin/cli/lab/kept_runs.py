@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NOTES", "Destination", "name_run", "train_safely"]
 
-DOCUMENT = "run.json"
 NOTES = (
     "--out makes FOLDER a run if there is one result, and holds a folder such as seed-1-p-1.75 for"
     " each one if there are several."
@@ -60,9 +59,9 @@ class Destination:
         self._old: list[Path] = []
         if folder is None:
             return
-        from mirrormargin.runs import check_writable
+        from mirrormargin.runs import RUN_FILE, check_writable
 
-        check_writable(folder / DOCUMENT, make_folders=True)
+        check_writable(folder / RUN_FILE, make_folders=True)
         self._old = self._find_old(folder)
         if self._old and not overwrite:
             raise RunError(
@@ -117,10 +116,12 @@ class Destination:
 
     def _remove_old(self, kept: set[Path]) -> None:
         """Remove the runs that were there before and have not been replaced."""
+        from mirrormargin.runs import RUN_FILE
+
         for old in self._old:
             if old in kept:
                 continue
-            for path in [old / DOCUMENT, *old.glob("arrays-*.npz")]:
+            for path in [old / RUN_FILE, *old.glob("arrays-*.npz")]:
                 path.unlink(missing_ok=True)
             if old != self.folder:
                 with suppress(OSError):  # it holds something else, which stays
@@ -128,15 +129,17 @@ class Destination:
 
     def _find_old(self, folder: Path) -> list[Path]:
         """Folders of the runs that are there; anything else is an error."""
+        from mirrormargin.runs import RUN_FILE
+
         if not folder.is_dir():
             return []
         old = []
         for path in sorted(folder.iterdir()):
-            if path.name == DOCUMENT:
+            if path.name == RUN_FILE:
                 self._check_kind(path)
                 old.append(folder)
-            elif NAME.fullmatch(path.name) and (path / DOCUMENT).is_file():
-                self._check_kind(path / DOCUMENT)
+            elif NAME.fullmatch(path.name) and (path / RUN_FILE).is_file():
+                self._check_kind(path / RUN_FILE)
                 old.append(path)
             # Arrays without a document, and hidden files, are what a killed process leaves.
             elif not path.name.startswith((".", "arrays-")):
