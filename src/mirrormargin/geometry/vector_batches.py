@@ -107,4 +107,6 @@ def _to_rows(x: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _to_numbers(exponents: ArrayLike, shape: tuple[int, ...]) -> Array:
-    return np.array(np.broadcast_to(exponents, shape), np.float64).reshape(-1)
+    numbers = np.empty(shape)
+    numbers[...] = exponents
+    return numbers.reshape(-1)
