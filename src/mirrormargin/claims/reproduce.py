@@ -45,6 +45,7 @@ def reproduce(
     fresh: bool = False,
     records: str | Path | None = None,
     train: bool = True,
+    published: Sequence[str | Path] = (),
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Run what the claims need, examine them, and write ``claims.json``.
@@ -60,6 +61,8 @@ def reproduce(
         records: Folder with records of trainings on real data: what has one is not trained again.
             (The quick profile trains nothing: it examines the records that are stored.)
         train: Whether to train what has no record, for hours if need be.
+        published: Two files of paper A's own models, of p = 1.1 and of p = 2: claims about weights
+            and attention of ``imdb/paper-6`` are judged on these.
         progress: Called as ``progress(done, total, text)`` with numbers of parts.
 
     Returns:
@@ -87,7 +90,12 @@ def reproduce(
         raise RunError(f"{out} is the folder of a run: choose another for claims")
     with hold_lock(out / ".lock", wait=False):
         trainings = Trainings(
-            out, profile, None if records is None else Path(records), fresh, train
+            out,
+            profile,
+            None if records is None else Path(records),
+            fresh,
+            train,
+            tuple(map(Path, published)),
         )
         return _reproduce(claims, out, profile, seed, workers, fresh, trainings, progress)
 

@@ -30,7 +30,7 @@ from mirrormargin.training.sparsity import (
 )
 from mirrormargin.training.token_selection import score_token_selection
 
-__all__ = ["SHARES", "describe_origin", "summarize_training"]
+__all__ = ["SHARES", "describe_origin", "describe_weights", "summarize_training"]
 
 SHARES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.985, 0.99, 0.995, 0.998)
 REVIEWS = ("imdb", "sst2")  # data sets whose models can be asked about short reviews
@@ -95,7 +95,7 @@ def summarize_training(
         # curve of the attention matrices chooses nothing: it is measured on test data only.
         groups = ("blocks",) if name == "validation" else ("blocks", "attention")
         summary[name] = _describe_final(model, split, training.config.frontier_size, groups)
-    summary["weights"] = _describe_weights(model) | {"underflowed": training.underflowed}
+    summary["weights"] = describe_weights(model) | {"underflowed": training.underflowed}
     if select is not None and untrained is not None:
         # The score of a model that has learnt nothing is far from 0: to compare with.
         summary["selection"] = {
@@ -130,7 +130,8 @@ def _describe_final(
     }
 
 
-def _describe_weights(model: nn.Module) -> dict[str, Any]:
+def describe_weights(model: nn.Module) -> dict[str, Any]:
+    """Statistics of the attention matrices, by kind, and of all block matrices."""
     groups = summarize_attention_weights(model)
     groups["blocks"] = measure_sparsity(select_matrices(model, "blocks"))
     described = {}
