@@ -128,7 +128,7 @@ def _sum_tensors(tensors: Mapping[str, Tensor]) -> str:
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         # numpy() knows no bfloat16: the bytes, whatever the type.
-        digest.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
