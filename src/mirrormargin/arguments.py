@@ -57,6 +57,7 @@ Choice = TypeVar("Choice", bound=str)
 MOST_SEED = 2**64 - 1
 LARGE_EXPONENT = 100.0
 MOST_SHOWN = 60  # characters of a value in a message
+MOST_DIGITS = 400  # of an integer: enough for any that overflows a float
 MOST_COUNT = 2**53  # beyond, floats and compiled integers no longer hold every count
 
 
@@ -116,8 +117,9 @@ def show(value: Any) -> str:
         text = " ".join(repr(value).split())
     except Exception:  # such as an integer of too many digits
         text = ""
-    kind = f"a {type(value).__name__}"
-    if len(text) > MOST_SHOWN:
+    name = type(value).__name__
+    kind = f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    if len(text) > (MOST_DIGITS if isinstance(value, int) else MOST_SHOWN):
         return f"{text[: MOST_SHOWN - 15]}... ({kind})"
     return text or kind
 
@@ -251,7 +253,7 @@ def read_exponents(p: Any, *, error: Error = ProblemError) -> Array:
     given = read_numbers("p", p, error=error)
     if given.ndim > 1 or given.size == 0:
         raise error(f"p has shape {given.shape}: give a number, or a list of numbers")
-    return np.array([check_exponent(one, error=error) for one in np.atleast_1d(given)])
+    return np.array([check_exponent(one, error=error) for one in np.atleast_1d(given).tolist()])
 
 
 @contextmanager

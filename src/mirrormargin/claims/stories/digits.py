@@ -60,7 +60,7 @@ def run(settings: Settings, optimizer: Any) -> Arrays:
     from mirrormargin.training.evaluation import evaluate
     from mirrormargin.training.loop import train_model
     from mirrormargin.training.pruning import find_needed, pruning_curve
-    from mirrormargin.training.sparsity import KINDS, summarize_attention_weights
+    from mirrormargin.training.sparsity import summarize_attention_weights
 
     data = load_data("digits")
     curves: dict[str, list[Any]] = {"unpruned": [], "blocks": [], "attention": [], "l1_l2": []}
