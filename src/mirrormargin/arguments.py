@@ -57,7 +57,7 @@ Choice = TypeVar("Choice", bound=str)
 MOST_SEED = 2**64 - 1
 LARGE_EXPONENT = 100.0
 MOST_SHOWN = 60  # characters of a value in a message
-MOST_DIGITS = 400  # of an integer: enough for any that overflows a float
+MOST_DIGITS = 4000  # of an integer, which says more in whole
 MOST_COUNT = 2**53  # beyond, floats and compiled integers no longer hold every count
 
 
