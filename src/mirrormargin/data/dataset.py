@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +119,7 @@ class DataSet(InputForm):
         note: In words: what it is, how it was split, what was dropped.
         token_counts: Tokens of each training text before it was cut, ``[CLS]`` and ``[SEP]``
             included; None for images.
+        dropped: With a file of your own: why rows were dropped, and how many.
     """
 
     train: Split
@@ -127,6 +128,7 @@ class DataSet(InputForm):
     sha256: dict[str, str]
     note: str
     token_counts: Tensor | None = None
+    dropped: dict[str, int] = field(default_factory=dict)
 
 
 def order_epoch(seed: int, epoch: int, size: int, batch_size: int) -> Tensor:

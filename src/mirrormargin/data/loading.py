@@ -130,6 +130,7 @@ def load_data(
                 "label_column": label_column,
                 "vocabulary": vocabulary,
             },
+            dropped=own.dropped,
             progress=progress,
         )
     if is_missing:
@@ -187,6 +188,7 @@ def _load_text(
     options: _TextOptions,
     *,
     key: dict[str, Any] | None = None,
+    dropped: dict[str, int] | None = None,
     progress: Progress | None = None,
 ) -> DataSet:
     """Make a data set of texts.
@@ -200,6 +202,7 @@ def _load_text(
         read: Gives the texts of each split, and a note; called unless it is all in the cache.
         options: Length, what is kept, size of the vocabulary and of the training split.
         key: What else the texts depend on.
+        dropped: Why rows were dropped, and how many.
         progress: Called with how many texts are done, and how many there are.
     """
     sha256 = {file.name: file.sha256 for file in [*files, vocabulary_file]}
@@ -209,6 +212,8 @@ def _load_text(
     )
     parts = [_get_pieces(arrays, split) for split in SPLITS]
     width = choose_width(parts) if options.length is None else options.length
+    if key is not None:  # texts of your own, which may all be shorter than those of a configuration
+        width = min(width, choose_width(parts))
     labels = [arrays[f"{split}/labels"] for split in SPLITS]
     check_num_train(options.num_train, len(labels[0]), name)
     if options.num_train is not None:
@@ -245,6 +250,7 @@ def _load_text(
         sha256=sha256,
         note=note,
         token_counts=torch.from_numpy(counts),
+        dropped=dropped or {},
     )
 
 

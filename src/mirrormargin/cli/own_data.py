@@ -1,0 +1,88 @@
+"""Settings that fit data of your own: a configuration's sizes were chosen for another data set.
+
+With n examples to learn from, and unless the user says otherwise,
+
+    num_train    all of them
+    batch size   halved until an epoch has 20 steps, but no less than 8
+    epochs       doubled until there are 300 steps in all
+    vocabulary   the words of the file where the WordPiece vocabulary is not at hand
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from mirrormargin.training.config import EncoderModel, TrainingConfig
+from mirrormargin.training.settings import override
+
+__all__ = ["fit_to_own_data", "is_own"]
+
+STEPS_OF_EPOCH = 20
+STEPS = 300
+LEAST_BATCH = 8
+SHARE = 0.8  # of images, about: the rest is for validation and test
+
+
+def is_own(config: TrainingConfig) -> bool:
+    """Whether the data is a file or folder of the user's."""
+    from mirrormargin.data import DATA_SETS
+
+    return config.data.name not in DATA_SETS
+
+
+def fit_to_own_data(
+    config: TrainingConfig, given: Collection[str], data_dir: Path | None, download: bool
+) -> TrainingConfig:
+    """The configuration with sizes for the data that it names, if that is the user's own.
+
+    Args:
+        config: With the settings that were given.
+        given: Names of these settings: they stay as they are.
+        data_dir: Where the vocabulary may be.
+        download: Whether it will be downloaded if it is absent.
+
+    Raises:
+        DataError: If the file cannot be read.
+    """
+    path = Path(config.data.name)
+    if not is_own(config) or not path.exists():
+        return config
+    changes: dict[str, Any] = {"data.num_train": None}
+    num_examples = _count_examples(config)
+    if "data.num_train" in given and config.data.num_train is not None:
+        num_examples = min(num_examples, config.data.num_train)
+    batch = config.batch_size
+    if "batch_size" not in given:
+        while batch // 2 >= LEAST_BATCH and num_examples // batch < STEPS_OF_EPOCH:
+            batch //= 2
+        changes["batch_size"] = batch
+    if "epochs" not in given:
+        epochs = config.epochs
+        while epochs * max(1, num_examples // batch) < STEPS:
+            epochs *= 2
+        changes["epochs"] = epochs
+    if path.is_file() and not isinstance(config.model, EncoderModel) and not download:
+        from mirrormargin.data.published import has_vocabulary
+
+        if not has_vocabulary(data_dir):
+            changes["data.vocabulary"] = "words"
+    return override(config, {name: new for name, new in changes.items() if name not in given})
+
+
+def _count_examples(config: TrainingConfig) -> int:
+    """How many examples there are to learn from."""
+    from mirrormargin.data.image_files import list_images
+    from mirrormargin.data.text_files import find_format, read_own_texts
+
+    path, data = Path(config.data.name), config.data
+    if path.is_dir():
+        return int(SHARE * len(list_images(path)))
+    if find_format(path) is None:
+        return config.batch_size * STEPS  # no file of texts, as loading it is going to say
+    test = None if data.test_data is None else Path(data.test_data)
+    if test is not None and not test.is_file():
+        test = None  # said when it is loaded
+    own = read_own_texts(path, data.text_column, data.label_column, test)
+    return len(own.splits["train"].labels)
