@@ -6,6 +6,8 @@ With n examples to learn from, and unless the user says otherwise,
     batch size   halved until an epoch has 20 steps, but no less than 8
     epochs       doubled until there are 300 steps in all
     vocabulary   the words of the file where the WordPiece vocabulary is not at hand
+
+Batches below 32 are trained on one core: on two, a loaded machine took 20 times as long.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ from typing import Any
 from mirrormargin.training.config import EncoderModel, TrainingConfig
 from mirrormargin.training.settings import override
 
-__all__ = ["fit_to_own_data", "is_own"]
+__all__ = ["fit_to_own_data", "has_small_batches", "is_own"]
 
 STEPS_OF_EPOCH = 20
 STEPS = 300
 LEAST_BATCH = 8
+SMALL_BATCH = 32
 SHARE = 0.8  # of images, about: the rest is for validation and test
 
 
@@ -30,6 +33,11 @@ def is_own(config: TrainingConfig) -> bool:
     from mirrormargin.data import DATA_SETS
 
     return config.data.name not in DATA_SETS
+
+
+def has_small_batches(config: TrainingConfig) -> bool:
+    """Whether steps on the user's data are so short that cores would mostly wait for each other."""
+    return is_own(config) and config.batch_size < SMALL_BATCH
 
 
 def fit_to_own_data(

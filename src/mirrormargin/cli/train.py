@@ -28,7 +28,7 @@ from mirrormargin.cli.options import (
     Threads,
     show_examples,
 )
-from mirrormargin.cli.own_data import fit_to_own_data
+from mirrormargin.cli.own_data import fit_to_own_data, has_small_batches
 from mirrormargin.cli.terminal import print_json, say
 from mirrormargin.cli.watched_training import (
     find_summary,
@@ -235,7 +235,7 @@ def train(
             config,
             folder,
             device=device,
-            threads=threads,
+            threads=1 if threads is None and has_small_batches(config) else threads,
             data_dir=data_dir,
             download=download,
             checkpoint_every=checkpoint_every,
