@@ -199,5 +199,5 @@ def _print(report: dict[str, Any], quiet: bool) -> None:
     header = [f"{report['weights']} weights", "dense bytes", "sparse bytes"]
     print_table([*header, *["validation"] * bool(accuracy)], rows, text_column=0)
     if not quiet:
-        say(describe_weights(report["weights"]))
         say(f"wrote {report['file']}, {report['bytes_written']:,} bytes")
+        say(describe_weights(report["weights"]))

@@ -146,7 +146,8 @@ def evaluate(
             }
         )
         return 0
-    where = f"{name}, {split}" if data is None else name
+    short = Path(name).name if os.path.isabs(name) else name
+    where = f"{short}, {split}" if data is None else name
     row = [f"{accuracy:.2f}%", f"{loss:.4f}", f"{len(part):,}", where]
     print_table(["accuracy", "loss", "examples", "data"], [row])
     if not quiet:
@@ -199,7 +200,7 @@ def _read_input(type_: Any, tokens: Sequence[Token]) -> str:
     """A text may begin with a hyphen, and - is standard input; but a single word is an option."""
     text = tokens[0].value
     if text.startswith("-") and text != "-" and not any(map(str.isspace, text)):
-        raise ValueError(f"there is no option {text}: {suggest(text, OPTIONS)}")
+        raise ValueError(f"there is no option {text}: {suggest(text, OPTIONS, most=1)}")
     return text
 
 
