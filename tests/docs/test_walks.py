@@ -1,8 +1,8 @@
 """The walks in docs/: their commands run in order and print what the pages show.
 
-A training depends on the CPU in its last digits. So before outputs are compared, every number with a
-decimal point or a thousands separator is masked, and so is the number of the best epoch; blanks that
-align columns count as one.
+A training depends on the CPU in its last digits. So before outputs are compared, every number with
+a decimal point or a thousands separator is masked, and so is the number of the best epoch; blanks
+that align columns count as one.
 """
 
 import re
@@ -41,14 +41,13 @@ def run_page(page: Path, capsys) -> list[tuple[str, str]]:
     return pairs
 
 
-@pytest.mark.slow
 def test_the_walk_on_your_own_texts_prints_what_the_page_shows(tmp_path, monkeypatch, capsys):
     pytest.importorskip("plotly")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MIRRORMARGIN_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     pairs = run_page(PAGE, capsys)
-    assert len(pairs) == 6
+    assert len(pairs) == 7
     for printed, shown in pairs:
         assert mask(printed) == mask(shown)
     assert (tmp_path / "runs.html").exists()

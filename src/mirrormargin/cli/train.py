@@ -280,7 +280,8 @@ def _read_config(
         changes[setting] = value
     config = override(config, changes)
     for option in ("text_column", "label_column", "test_data", "vocabulary"):
-        if NAMES[option] in changes and not Path(config.data.name).is_file():
+        is_given = changes.get(NAMES[option]) not in (None, "wordpiece")
+        if is_given and not Path(config.data.name).is_file():
             raise TrainingError(
                 f"--{option.replace('_', '-')} is for a file of your own, but the data is"
                 f" {config.data.name}: leave it out, or give --data"
