@@ -129,6 +129,8 @@ def test_a_test_file_and_compressed_files(empty, capsys):
     assert split["examples"] == 20
     code, out, _ = run(capsys, "evaluate", "a", "--data", "held.csv", "--json")
     assert json.loads(out)["accuracy"] == split["accuracy"]
+    assert json.loads(out)["empty"] == 1
+    assert "left out: 1 without a text" in run(capsys, "evaluate", "a", "--data", "held.csv")[1]
     code, out, _ = run(capsys, "evaluate", "a", "--split", "train", "--json")
     assert (code, json.loads(out)["examples"]) == (0, 54)
     code, out, _ = run(capsys, "evaluate", "a", "--data", "mine.csv.gz", "--json")

@@ -1,4 +1,6 @@
-"""Settings that fit data of your own: a configuration's sizes were chosen for another data set.
+"""Data of your own: settings that fit it, and what was done to it.
+
+A configuration's sizes were chosen for another data set.
 
 With n examples to learn from, and unless the user says otherwise,
 
@@ -7,24 +9,31 @@ With n examples to learn from, and unless the user says otherwise,
     epochs       doubled until there are 300 steps in all
     vocabulary   the words of the file where the WordPiece vocabulary is not at hand
 
-Batches below 32 are trained on one core: on two, a loaded machine took 20 times as long.
+Batches below 32 are trained on one core: on two, a loaded machine took more than
+ten times as long.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mirrormargin.training.config import EncoderModel, TrainingConfig
 from mirrormargin.training.settings import override
 
-__all__ = ["fit_to_own_data", "has_small_batches", "is_own"]
+if TYPE_CHECKING:
+    from mirrormargin.data import DataSet
+
+__all__ = ["describe_data", "describe_texts", "fit_to_own_data", "has_small_batches", "is_own"]
 
 STEPS_OF_EPOCH = 20
 STEPS = 300
 LEAST_BATCH = 8
 SMALL_BATCH = 32
+WHOLE = 0.95  # share of texts that the suggested length does not cut
+LONGEST = 512  # tokens, as load_data keeps at most by itself
 SHARE = 0.8  # of images, about: the rest is for validation and test
 
 
@@ -94,3 +103,48 @@ def _count_examples(config: TrainingConfig) -> int:
         test = None  # said when it is loaded
     own = read_own_texts(path, data.text_column, data.label_column, test)
     return len(own.splits["train"].labels)
+
+
+def describe_data(config: TrainingConfig, data: DataSet) -> str:
+    """How many examples there are for what."""
+    sizes = [len(split) for split in (data.train, data.validation, data.test)]
+    whole = f"{sum(sizes):,} {data.kind}s: " if is_own(config) else ""
+    name = Path(data.name).name if is_own(config) else data.name
+    return (
+        f"{name}: {whole}{sizes[0]:,} to learn from, {sizes[1]:,} to validate, {sizes[2]:,} to"
+        f" test; {len(data.classes)} classes"
+    )
+
+
+def describe_texts(config: TrainingConfig, data: DataSet) -> dict[str, str]:
+    """What was dropped and cut, and by which words texts are read."""
+    rows = {}
+    if data.dropped:
+        reasons = ", ".join(f"{number:,} {reason}" for reason, number in data.dropped.items())
+        rows["dropped"] = reasons
+    if data.token_counts is not None:
+        length = data.shape[0]
+        share = float((data.token_counts > length).double().mean())
+        if share > 0:
+            rows["cut"] = _describe_cut(data, length, share)
+    if config.data.vocabulary == "words" and data.vocabulary is not None:
+        rows["words"] = f"{len(data.vocabulary):,} of the texts themselves, [PAD] and such included"
+    return rows
+
+
+def _describe_cut(data: DataSet, length: int, share: float) -> str:
+    assert data.token_counts is not None
+    what = f"{_show_share(share)} of texts are cut at {length} pieces"
+    counts = data.token_counts.double()
+    enough = math.ceil(float(counts.quantile(WHOLE)) / 16) * 16
+    enough = min(max(enough, 2 * length), LONGEST)
+    if enough <= length:
+        return what
+    kept = float((counts <= enough).double().mean())
+    return f"{what}; --length {enough} keeps {_show_share(kept)} whole"
+
+
+def _show_share(share: float) -> str:
+    if share in (0, 1):
+        return f"{share:.0%}"
+    return f"{share:.0%}" if 0.01 <= share < 0.995 else f"{share:.1%}"

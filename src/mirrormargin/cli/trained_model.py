@@ -117,6 +117,7 @@ def evaluate(
 
     trained = training.TrainingFolder(folder)
     _check_weights(trained, weights)
+    num_empty = 0
     if data is None:
         if text_column is not None or label_column is not None:
             raise TrainingError("--text-column and --label-column are for --data: leave them out")
@@ -127,11 +128,13 @@ def evaluate(
         if split is not None:
             raise TrainingError("--split and --data are both given: leave out one of the two")
         from mirrormargin.data import encode_labelled
+        from mirrormargin.data.text_files import number_labelled_texts
 
         form, name, known = trained.read_inputs(), str(data), trained.read_config().data
-        part = encode_labelled(
-            data, form, text_column or known.text_column, label_column or known.label_column
-        )
+        columns = text_column or known.text_column, label_column or known.label_column
+        part = encode_labelled(data, form, *columns)
+        if form.kind == "text":
+            num_empty = sum(not text for _, text, _ in number_labelled_texts(data, *columns))
     loss, accuracy = training.evaluate(training.load_model(folder, form, weights), part)
     if json:
         print_json(
@@ -141,6 +144,7 @@ def evaluate(
                 "data": name,
                 "split": split,
                 "examples": len(part),
+                "empty": num_empty,
                 "loss": loss,
                 "accuracy": accuracy,
             }
@@ -152,6 +156,8 @@ def evaluate(
     print_table(["accuracy", "loss", "examples", "data"], [row])
     if not quiet:
         say(f"\n{describe_weights(weights)}")
+        if num_empty:
+            say(f"left out: {num_empty:,} without a text")
     return 0
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirrormargin.cli.interrupts import NotedSignals
-from mirrormargin.cli.own_data import is_own
+from mirrormargin.cli.own_data import describe_data, describe_texts
 from mirrormargin.cli.terminal import (
     Progress,
     format_number,
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["describe_failure", "find_summary", "print_settings", "print_summary", "train_watched"]
 
 FEW_STEPS = 30
-WHOLE = 0.95  # share of texts that the suggested length does not cut
-LONGEST = 512  # tokens, as load_data keeps at most by itself
 MEMORIZED = 20.0  # points above chance on training data
 GROUPS = {
     "key": "keys",
@@ -231,8 +229,8 @@ def _print_beginning(
     steps = len(data.train) // batch
     optimizer = {key: value for key, value in vars(config.optimizer).items() if key != "name"}
     rows = {
-        "data": _describe_data(config, data),
-        **_describe_texts(config, data),
+        "data": describe_data(config, data),
+        **describe_texts(config, data),
         "model": f"{type(config.model).__name__} {model}",
         "optimizer": f"{config.optimizer.name} {_list_options(optimizer)}",
         "training": f"{config.epochs} epochs of {steps:,} steps, batches of {batch},"
@@ -250,50 +248,6 @@ def _print_beginning(
     say(config.name)
     print_pairs(rows)
     _say_extended(config, folder)
-
-
-def _describe_data(config: TrainingConfig, data: DataSet) -> str:
-    sizes = [len(split) for split in (data.train, data.validation, data.test)]
-    whole = f"{sum(sizes):,} {data.kind}s: " if is_own(config) else ""
-    name = Path(data.name).name if is_own(config) else data.name
-    return (
-        f"{name}: {whole}{sizes[0]:,} to learn from, {sizes[1]:,} to validate, {sizes[2]:,} to"
-        f" test; {len(data.classes)} classes"
-    )
-
-
-def _describe_texts(config: TrainingConfig, data: DataSet) -> dict[str, str]:
-    """What was dropped and cut, and by which words texts are read."""
-    rows = {}
-    if data.dropped:
-        reasons = ", ".join(f"{number:,} {reason}" for reason, number in data.dropped.items())
-        rows["dropped"] = f"{reasons}"
-    if data.token_counts is not None:
-        length = data.shape[0]
-        share = float((data.token_counts > length).double().mean())
-        if share > 0:
-            rows["cut"] = _describe_cut(data, length, share)
-    if config.data.vocabulary == "words" and data.vocabulary is not None:
-        rows["words"] = f"{len(data.vocabulary):,} of the texts themselves, [PAD] and such included"
-    return rows
-
-
-def _describe_cut(data: DataSet, length: int, share: float) -> str:
-    assert data.token_counts is not None
-    what = f"{_show_share(share)} of texts are cut at {length} pieces"
-    counts = data.token_counts.double()
-    enough = math.ceil(float(counts.quantile(WHOLE)) / 16) * 16
-    enough = min(max(enough, 2 * length), LONGEST)
-    if enough <= length:
-        return what
-    kept = float((counts <= enough).double().mean())
-    return f"{what}; --length {enough} keeps {_show_share(kept)} whole"
-
-
-def _show_share(share: float) -> str:
-    if share in (0, 1):
-        return f"{share:.0%}"
-    return f"{share:.0%}" if 0.01 <= share < 0.995 else f"{share:.1%}"
 
 
 def _say_extended(config: TrainingConfig, folder: TrainingFolder) -> None:
