@@ -100,7 +100,9 @@ def test_evaluation_is_of_the_file_and_sizes_are_said(run, tmp_path, capsys):
 def test_the_default_file_is_in_the_folder(run, capsys):
     assert call(run, "--share", "0.95", "--format", "sparse") == 0
     path = run / "pruned-0.95.sparse.safetensors"
-    assert capsys.readouterr().out.splitlines()[-1].startswith(f"wrote {path}, ")
+    *_, written, weights = capsys.readouterr().out.splitlines()
+    assert written.startswith(f"wrote {path}, ")
+    assert weights == "by the weights of the best epoch on validation data (selected)"
     before = load_pruned(path)
     # Again, with an evaluation this time: nothing is lost.
     assert call(run, "--share", "0.95", "--format", "sparse", "--evaluate") == 0

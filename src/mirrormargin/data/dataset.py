@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,9 @@ class DataSet(InputForm):
         test: To report.
         sha256: Digest of every source file, by its name.
         note: In words: what it is, how it was split, what was dropped.
+        token_counts: Tokens of each training text before it was cut, ``[CLS]`` and ``[SEP]``
+            included; None for images.
+        dropped: With a file of your own: why rows were dropped, and how many.
     """
 
     train: Split
@@ -133,6 +136,8 @@ class DataSet(InputForm):
     test: Split
     sha256: dict[str, str]
     note: str
+    token_counts: Tensor | None = None
+    dropped: dict[str, int] = field(default_factory=dict)
 
     def _summarize(self) -> str:
         sizes = f"train={len(self.train)}, validation={len(self.validation)}, test={len(self.test)}"
@@ -185,7 +190,7 @@ def shuffle(rows: Iterable[int]) -> NDArray[np.int64]:
 
 
 def split_classes(
-    labels: list[str], keys: list[str], source: Path
+    labels: list[str], keys: list[str], source: Path, *, with_test: bool = True
 ) -> tuple[tuple[str, ...], dict[str, NDArray[np.int64]]]:
     """A tenth of each class for test, a tenth for validation, one of each at least.
 
@@ -193,6 +198,7 @@ def split_classes(
         labels: Of each row, the name of its class.
         keys: Of each row, by whose hash it is placed.
         source: For messages.
+        with_test: Whether a tenth is for test; without, that part is absent.
 
     Returns:
         The names of the classes in order, and the shuffled rows of each split.
@@ -206,19 +212,22 @@ def split_classes(
             f"{source} has {len(classes)} class{'' if len(classes) == 1 else 'es'}"
             f" ({', '.join(classes) or 'no rows'}): give two at least"
         )
-    rows: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
+    parts = ("test", "validation") if with_test else ("validation",)
+    least = len(parts) + 1
+    rows: dict[str, list[int]] = {"train": [], **{part: [] for part in parts}}
     for name in classes:
         members = [row for row, label in enumerate(labels) if label == name]
-        if len(members) < 3:
+        if len(members) < least:
             raise DataError(
-                f"{source} has {len(members)} of the class {name!r}: give three at least, one for"
-                " each of training, validation and test"
+                f"{source} has {len(members)} of the class {name!r}: give"
+                f" {'three' if with_test else 'two'} at least, one for each of training,"
+                f" validation{' and test' if with_test else ''}"
             )
         members.sort(key=lambda row: compute_share(keys[row]))
         num_held = max(1, round(len(members) / 10))
-        rows["test"] += members[:num_held]
-        rows["validation"] += members[num_held : 2 * num_held]
-        rows["train"] += members[2 * num_held :]
+        for index, part in enumerate(parts):
+            rows[part] += members[index * num_held : (index + 1) * num_held]
+        rows["train"] += members[len(parts) * num_held :]
     return classes, {name: shuffle(members) for name, members in rows.items()}
 
 

@@ -58,6 +58,8 @@ class DataConfig(Settings):
     num_train: Size | None = None
     text_column: str = "text"
     label_column: str = "label"
+    test_data: str | None = None
+    vocabulary: Literal["wordpiece", "words"] = "wordpiece"
 
 
 @dataclass(frozen=True)
