@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mirrormargin.cli import main
@@ -104,3 +105,12 @@ def test_a_training_of_one_epoch_is_a_point(trainings: Path, tmp_path: Path) -> 
     (tmp_path / "summary.json").write_text(json.dumps(document))
     curves = arrange_contents(read_sources([tmp_path])).figures[0]
     assert {series.style for panel in curves.panels for series in panel.series} == {"points"}
+
+
+def test_histograms_count_every_entry_in_few_bins(trainings: Path) -> None:
+    *_, weights = arrange_contents(read_sources([trainings / "mirror"])).figures
+    document = json.loads((trainings / "mirror" / "summary.json").read_text())
+    for panel, kind in zip(weights.panels, ("key", "query", "value"), strict=True):
+        heights = panel.series[0].y[::2]
+        assert heights.size <= 40
+        assert np.nansum(heights) == sum(document["weights"][kind]["histogram"])

@@ -157,7 +157,8 @@ def _add_laws(run: LabRun, panel: Panel) -> Panel:
 def _find_laws(title: str, rule: str, lr: float, p: float, curve: Series) -> list[Series]:
     k = curve.x
     if title == "norm" and rule == "normalized" and k.size and k[0] == 0:
-        start = curve.y[0] ** (p - 1)
+        # Of many runs the one that starts highest: the law bounds them all.
+        start = (curve.y if curve.high is None else curve.high)[0] ** (p - 1)
         law = (start + lr * k) ** (1 / (p - 1))
         label = f"proven bound, {curve.label}"
         return [Series(label, k, law, style="dashed", group=curve.color_key)]

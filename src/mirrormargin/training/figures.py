@@ -23,6 +23,7 @@ CURVES = {
     "train_loss": ("training loss", Axis("loss", "log")),
     "validation_accuracy": ("validation accuracy", Axis("accuracy, %")),
 }
+MAX_BINS = 40
 GROUPS = {"blocks": "all block matrices", "attention": "attention matrices"}
 
 
@@ -170,6 +171,10 @@ def _draw_weights(trainings: Sequence[Training]) -> Figure:
     for j, row in enumerate(weights):
         for k, one in enumerate(row):
             histogram[j, k, : len(one["histogram"])] = one["histogram"]
+    # Small models have a few entries in a fine bin, and lines of single entries hide each other.
+    merged = -(-longest // MAX_BINS)
+    histogram = np.pad(histogram, ((0, 0), (0, 0), (0, -longest % merged)))
+    histogram = histogram.reshape(*histogram.shape[:2], -1, merged).sum(axis=-1)
     rows = tuple(
         (
             look.name,
@@ -186,7 +191,7 @@ def _draw_weights(trainings: Sequence[Training]) -> Figure:
         "Magnitudes of key, query and value weights",
         "Entries of all key, query and value matrices by magnitude. In the table key / query /"
         " value; l1 / (√N l2) is 1 if all magnitudes are equal, and the smaller the sparser.",
-        draw_histograms(looks, histogram, weights[0][0]["bin_width"]),
+        draw_histograms(looks, histogram, merged * weights[0][0]["bin_width"]),
         columns=3,
         table=Table(columns, rows),
     )
