@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from mirrormargin.claims.campaign.compared_methods import METHODS
-from mirrormargin.claims.campaign.grid_search import Method, Run, choose_setting, list_runs, rate
+from mirrormargin.claims.campaign.grid_search import (
+    Method,
+    Run,
+    choose_setting,
+    is_at_edge,
+    list_runs,
+    rate,
+)
 from mirrormargin.claims.campaign.records import (
     do_campaign,
     find_missing,
@@ -104,6 +111,37 @@ def test_chosen_setting_is_trained_with_every_seed_and_tested():
 def test_grid_of_one_needs_no_choice():
     method = replace(METHOD, grid={"lr0.001": GRID["lr0.001"]})
     assert describe(list_runs(method, {})) == [("lr0.001-seed0", True), ("lr0.001-seed1", True)]
+
+
+def test_fastest_falling_training_loss_can_choose():
+    method = replace(METHOD, by_training_loss=True)
+
+    def choose(*levels, losses=(1.0, 1.0, 1.0)):
+        records = {}
+        for setting, reached, loss in zip(GRID, levels, losses, strict=True):
+            key, record = make(setting, levels=reached, epochs=[{"train_loss": loss}])
+            records[key] = record
+        return choose_setting(method, records), is_at_edge(method, records)
+
+    assert choose({"0.5": 9}, {"0.5": 20, "0.1": 30}, {"0.5": 5}) == ("lr0.003", False)
+    assert choose({"0.5": 9}, {"0.5": 10}, {"0.5": 8}) == ("lr0.01", True)
+    assert choose({}, {}, {}, losses=(0.9, 0.8, 2.0)) == ("lr0.003", False)
+
+
+def test_settings_can_be_tried_for_fewer_epochs():
+    method = replace(METHOD, trial_epochs=3)
+    trials = [f"{setting}-3-epochs-seed0" for setting in GRID]
+    runs = list_runs(method, {})
+    assert describe(runs) == [(trial, False) for trial in trials]
+    assert {run.config.epochs for run in runs} == {3}
+    records = {}
+    for run, selected in zip(runs, (50.0, 70.0, 60.0), strict=True):
+        validation = {"selected": selected}
+        record = {"key": run.key, "digest": run.config.digest(), "validation": validation}
+        records[run.key] = record
+    runs = list_runs(method, records)
+    assert describe(runs)[3:] == [("lr0.003-seed0", True), ("lr0.003-seed1", True)]
+    assert {run.config.epochs for run in runs[3:]} == {1}
 
 
 def test_first_of_equals_is_chosen():
@@ -222,7 +260,7 @@ KEYS = {
     "threads",
     "epochs",
 }
-KEYS |= {"selected_epoch", "seconds", "validation", "weights", "steps"}
+KEYS |= {"selected_epoch", "seconds", "validation", "weights", "steps", "levels"}
 
 
 @pytest.mark.parametrize("with_test", [False, True])

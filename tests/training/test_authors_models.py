@@ -1,70 +1,18 @@
-"""Published models, from files of their layout that the tests write with stand-in modules."""
+"""Published models, from files of their layout that the tests write."""
 
 import pickle
-import sys
-import types
 
 import numpy as np
 import pytest
 import torch
+from published_models import write_published
 from torch import nn
 from torch.nn import functional
 
 from mirrormargin.errors import ModelError
 from mirrormargin.training.authors_models import read_authors_model
 
-WIDTH, LAYERS, HEADS, VOCABULARY, LENGTH = 12, 2, 2, 40, 16
-
-
-def build_module(seed=0):
-    """The published layout: module and attribute names, shapes and the function they compute."""
-    tools, source = types.ModuleType("tools"), types.ModuleType("tools.sent_analysis_model")
-    for name in ("TransformerClassifier", "Block", "SelfAttention", "FeedForward", "LayerNorm"):
-        layer = type(name, (nn.Module,), {"__module__": "tools.sent_analysis_model"})
-        setattr(source, name, layer)
-    tools.sent_analysis_model = source
-    torch.manual_seed(seed)
-
-    def make(name, **parts):
-        module = getattr(source, name)()
-        for key, value in parts.items():
-            setattr(module, key, value)
-        return module
-
-    def linear(inside, outside):
-        return nn.Linear(inside, outside, bias=False)
-
-    def norm():
-        weight = nn.Parameter(1 + 0.1 * torch.randn(WIDTH))
-        return make("LayerNorm", weight=weight, bias=None)
-
-    def block():
-        attention = make(
-            "SelfAttention",
-            attn_matrix=linear(WIDTH, 3 * WIDTH),
-            linear=linear(WIDTH, WIDTH),
-            resid_dropout=nn.Dropout(0.2),
-            n_head=HEADS,
-            n_embd=WIDTH,
-            dropout=0.2,
-        )
-        mlp = make(
-            "FeedForward",
-            lin1=linear(WIDTH, 4 * WIDTH),
-            gelu=nn.GELU(),
-            lin2=linear(4 * WIDTH, WIDTH),
-            dropout=nn.Dropout(0.2),
-        )
-        return make("Block", ln1=norm(), attn=attention, ln2=norm(), mlp=mlp)
-
-    model = make(
-        "TransformerClassifier",
-        emb_static=nn.Embedding(VOCABULARY, WIDTH),
-        emb_pos=nn.Embedding(LENGTH, WIDTH),
-        blocks=nn.Sequential(*(block() for _ in range(LAYERS))),
-        lin=linear(WIDTH, 1),
-    )
-    return model, {"tools": tools, "tools.sent_analysis_model": source}
+WIDTH, HEADS, VOCABULARY = 12, 2, 40
 
 
 def compute(model, ids):
@@ -86,17 +34,9 @@ def compute(model, ids):
 
 
 @pytest.fixture
-def published(tmp_path, monkeypatch):
-    model, modules = build_module()
-    for name, module in modules.items():
-        monkeypatch.setitem(sys.modules, name, module)
-    curves = {name: torch.linspace(0.5, 0.9, 4) for name in ("train_loss", "train_acc")}
-    curves |= {name: torch.linspace(0.6, 0.8, 4) for name in ("test_loss", "test_acc")}
+def published(tmp_path):
     path = tmp_path / "1.pt"
-    torch.save({"model": model, **curves}, path)
-    for name in modules:  # whoever reads the file does not have their code
-        monkeypatch.delitem(sys.modules, name)
-    return model, path
+    return write_published(path, width=WIDTH, heads=HEADS, vocab_size=VOCABULARY), path
 
 
 def test_the_models_compute_the_same(published):

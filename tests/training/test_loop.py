@@ -11,6 +11,7 @@ import torch
 from mirrormargin.data import Split, load_data, order_epoch
 from mirrormargin.errors import DivergedError, RunError, TrainingError
 from mirrormargin.runs import hold_lock
+from mirrormargin.training.attention_spread import measure_attention
 from mirrormargin.training.building import build_model, load_model
 from mirrormargin.training.config import (
     DataConfig,
@@ -155,6 +156,55 @@ def test_training_stops_at_the_training_accuracy_that_is_enough(data, tmp_path):
     assert len(train_model(config, data, tmp_path / "easy").epochs) == 1
     hard = replace(config, epochs=3, stop_accuracy=1.0)
     assert len(train_model(hard, data, tmp_path / "hard").epochs) == 3
+
+
+def test_training_stops_at_the_training_loss_that_is_enough(data, tmp_path):
+    config = replace(CONFIG, epochs=5, stop_loss=100.0)
+    assert len(train_model(config, data, tmp_path / "easy").epochs) == 1
+    hard = replace(config, epochs=3, stop_loss=1e-6)
+    assert len(train_model(hard, data, tmp_path / "hard").epochs) == 3
+
+
+def test_levels_are_reached_by_the_mean_over_one_epoch_of_batches(data, tmp_path):
+    config = replace(CONFIG, epochs=40, optimizer=OptimizerConfig("Adam", 1e-2))
+    train_model(config, data, tmp_path)
+    rows = TrainingFolder(tmp_path).read_metrics()
+    losses = [row["train_loss"] for row in rows if row["kind"] == "steps"]
+    assert len(losses) == 120  # each is one batch's
+    means = [sum(losses[k - 3 : k]) / 3 for k in range(3, 121)]
+    levels = [row for row in rows if row["kind"] == "level"]
+    assert [row["train_loss"] for row in levels[:2]] == [0.5, 0.1]
+    for row in levels:
+        first = next(k for k, mean in enumerate(means, 3) if mean <= row["train_loss"] + 1e-6)
+        assert row["step"] == first
+
+
+def test_validation_size_is_what_epochs_are_evaluated_on(data, tmp_path):
+    training = train_model(replace(CONFIG, epochs=1, validation_size=20), data, tmp_path)
+    model = build_model(CONFIG, data)
+    model.load_state_dict(training.final)
+    loss, _ = evaluate(model, data.validation, 20)
+    assert training.epochs[0]["validation_loss"] == pytest.approx(loss, abs=1e-5)
+
+
+def test_attention_is_measured_before_and_after_every_epoch(data, tmp_path):
+    config = replace(CONFIG, attention_size=10)
+    training = train_model(config, data, tmp_path / "measured")
+    rows = [
+        row
+        for row in TrainingFolder(tmp_path / "measured").read_metrics()
+        if row["kind"] == "attention"
+    ]
+    assert [row["step"] for row in rows] == [0, 3, 6]
+    model = build_model(config, data)
+    first = measure_attention(model, data.train, 10)
+    assert {key: rows[0][key] for key in first} == first
+    model.load_state_dict(training.final)
+    last = measure_attention(model, data.train, 10)
+    assert {key: rows[-1][key] for key in last} == last
+    # Looking changes nothing.
+    plain = train_model(CONFIG, data, tmp_path / "plain")
+    assert all(torch.equal(plain.final[name], training.final[name]) for name in plain.final)
 
 
 def test_test_split_is_never_read_while_training(data, tmp_path):

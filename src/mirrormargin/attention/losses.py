@@ -23,7 +23,7 @@ __all__ = ["LOSSES", "MarginLoss"]
 
 Array = NDArray[np.float64]
 
-TINY = -36.0  # the logarithm of what is nothing beside 1
+TINY = -36.0  # 1 + e^-36 is 1 up to rounding
 
 
 @dataclass(frozen=True)

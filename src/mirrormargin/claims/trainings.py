@@ -13,6 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mirrormargin.claims.authors_evidence import (
+    STORIES_ON_MODELS,
+    describe_models,
+    make_authors_evidence,
+)
 from mirrormargin.claims.campaign.grid_search import Method, Run, describes
 from mirrormargin.claims.campaign.records import (
     do_campaign,
@@ -39,6 +44,8 @@ class Trainings:
         records: Folder with records that need not be made; None if there is none.
         is_fresh: Whether to make them again nevertheless.
         may_train: Whether to train at all; if not, only records that exist are examined.
+        published: Files of paper A's own models, for p = 1.1 and 2: the stories that can be told
+            of them are.
     """
 
     out: Path
@@ -46,6 +53,8 @@ class Trainings:
     records: Path | None = None
     is_fresh: bool = False
     may_train: bool = True
+    published: tuple[Path, ...] = ()
+    _described: list[list[list[dict[str, Any]]]] = field(default_factory=list)
     _cleared: set[str] = field(default_factory=set)
 
     def find_evidence(
@@ -55,6 +64,10 @@ class Trainings:
 
         If data or pretrained weights are not on this machine, the stored record is taken.
         """
+        if self.published and one.name in STORIES_ON_MODELS:
+            if not self._described:
+                self._described.append(describe_models(self.published, progress=progress))
+            return make_authors_evidence(one, self._described[0])
         if one.table is None or not one.table.list_methods(self.profile):
             return _find_stored(one)
         methods = one.table.list_methods(self.profile)

@@ -76,6 +76,7 @@ def reproduce(
     profile: Literal["quick", "full", "paper"] = "quick",
     records: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
     no_training: bool = False,
+    published: Annotated[tuple[Path, Path] | None, Parameter(metavar="FILE FILE")] = None,
     seed: Seed = 0,
     workers: Workers | None = None,
     fresh: Fresh = False,
@@ -93,6 +94,8 @@ def reproduce(
         records: Folder with records of trainings, which are not repeated. [default: records, if it
             exists]
         no_training: Use only the records that are there, and train nothing.
+        published: Paper A's own models, results/1.1/6/1.pt and results/2/6/1.pt of its repository:
+            judge A.fig.imdb-weights and A.tab.attention on these. Nothing in the files is run.
     """
     if not claims:
         _print_list(json)
@@ -106,14 +109,18 @@ def reproduce(
         fresh=fresh,
         records=records,
         train=not no_training,
+        published=published or (),
         quiet=quiet,
     )
     if json:
         print_json(document)
     else:
         print_verdicts(document)
+        _print_accuracies(document)
         if not quiet:
-            say(f"\nwrote {out / 'claims.json'}; for a page with figures:")
+            from mirrormargin.claims.claims_file import CLAIMS_FILE
+
+            say(f"\nwrote {out / CLAIMS_FILE}; for a page with figures:")
             say(f"  mirrormargin report {shlex.quote(str(out))}")
     return judge(document)
 
@@ -188,6 +195,7 @@ def _run_claims(
     fresh: bool,
     records: Path | None = None,
     train: bool = True,
+    published: tuple[Path, ...] = (),
     quiet: bool,
 ) -> dict[str, Any]:
     """Run claims with a progress bar; after an interrupt, the next call uses what is done.
@@ -195,11 +203,12 @@ def _run_claims(
     The result has the rows of these claims alone; the folder may hold others.
     """
     from mirrormargin import claims as library
+    from mirrormargin.claims.claims_file import CLAIMS_FILE
     from mirrormargin.geometry.threads import count_cores
     from mirrormargin.runs import check_writable
 
     chosen = library.find_claims(names)
-    check_writable(out / "claims.json", make_folders=True)
+    check_writable(out / CLAIMS_FILE, make_folders=True)
     with Progress(1, "reproduce", quiet) as progress:
 
         def show(done: int, total: int, text: str) -> None:
@@ -216,6 +225,7 @@ def _run_claims(
                 fresh=fresh,
                 records=_find_records(records),
                 train=train,
+                published=published,
                 progress=show,
             )
         except KeyboardInterrupt:
@@ -225,6 +235,15 @@ def _run_claims(
             raise
     asked = {claim.id for claim in chosen}
     return document | {"claims": [row for row in document["claims"] if row["id"] in asked]}
+
+
+def _print_accuracies(document: dict[str, Any]) -> None:
+    """Of published models, which are judged by what is in them, not by our trainings."""
+    found = [row["origin"]["accuracy"] for row in document["claims"] if "accuracy" in row["origin"]]
+    for name, row in (found[0] if found else {}).items():
+        ours = row.get("test_accuracy")
+        measured = f"{ours:g}% of test reviews here" if ours is not None else "IMDB is not here"
+        say(f"published model, {name}: {measured}, {row['stored_accuracy']:g}% by its own curve")
 
 
 def _find_records(folder: Path | None) -> Path | None:

@@ -36,7 +36,7 @@ from mirrormargin.cli.watched_training import (
     train_watched,
 )
 from mirrormargin.errors import TrainingError
-from mirrormargin.training.config import OPTIMIZERS
+from mirrormargin.training.config import ADAPTIVE, OPTIMIZERS, WITH_EXPONENT
 from mirrormargin.training.configurations import CONFIGURATIONS, find_configuration
 from mirrormargin.training.settings import override, parse_override
 
@@ -45,15 +45,14 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "train"]
 
-MIRROR = ("MirrorDescent", "MirrorAdam", "Polyak")  # those that have a p
-ADAPTIVE = ("MirrorAdam", "Adam", "AdamW")  # those that have the same learning rates
+DEFAULT_FOLDER = "runs/DATA-SIZE-DIGEST"  # as TrainingFolder.choose names it
 OPTIMIZER, LENGTH, DATA, COMPUTING = (
     Group(title, sort_key=index)
     for index, title in enumerate(("Optimizer", "Training", "Data", "Computing"), start=10)
 )
 FOLDER_TEXT = (
     "The configuration has all settings that are not given. The folder of a training,"
-    " runs/CONFIGURATION-DIGEST without --out, keeps checkpoints: the same command resumes a"
+    f" {DEFAULT_FOLDER} without --out, keeps checkpoints: the same command resumes a"
     " training that was stopped or killed, to the same bits, and prints the results of one that"
     " has ended."
 )
@@ -83,11 +82,11 @@ app = App(
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Short names of settings; None for what the configuration says.
+class SettingOptions:
+    """Options that are short names of settings; None leaves what the configuration says.
 
     Attributes:
-        optimizer: Instead of the configuration's.
+        optimizer: The optimizer to use instead of the configuration's.
         lr: Learning rate.
         momentum: Momentum of MirrorDescent, SGD and SNGD.
         weight_decay: Decoupled for AdamW and MirrorAdam.
@@ -160,14 +159,16 @@ def train(
     set_: Annotated[
         tuple[str, ...], Parameter(name="--set", metavar="NAME=VALUE", group=LENGTH)
     ] = (),
-    settings: Settings = Settings(),
+    settings: SettingOptions = SettingOptions(),
     data_dir: Annotated[DataFolder | None, Parameter(group=DATA)] = None,
     download: Annotated[Download, Parameter(group=DATA)] = False,
     no_test: Annotated[bool, Parameter(group=DATA)] = False,
     device: Annotated[Literal["auto", "cpu", "cuda"], Parameter(group=COMPUTING)] = "auto",
     threads: Annotated[Threads | None, Parameter(group=COMPUTING)] = None,
     checkpoint_every: Annotated[Number, Parameter(group=COMPUTING, metavar="SECONDS")] = 30.0,
-    out: Annotated[Path | None, Parameter(group=OUTPUT, metavar="FOLDER")] = None,
+    out: Annotated[
+        Path | None, Parameter(group=OUTPUT, metavar="FOLDER", show_default=DEFAULT_FOLDER)
+    ] = None,
     tensorboard: Annotated[bool, Parameter(group=OUTPUT)] = False,
     show: Annotated[bool, Parameter(group=OUTPUT)] = False,
     json: Json = False,
@@ -183,7 +184,7 @@ def train(
         no_test: Do not evaluate on test data.
         device: Where to compute; auto takes a GPU if there is one.
         checkpoint_every: Time between checkpoints, the most that a killed training loses.
-        out: Train in this folder, or continue there. [default: runs/NAME-DIGEST]
+        out: Train in this folder, or continue there.
         tensorboard: Write TensorBoard events too.
         show: Print all settings and train nothing.
     """
@@ -228,7 +229,7 @@ def train(
 
 
 def _read_config(
-    name: str, seed: int | None, assignments: tuple[str, ...], settings: Settings
+    name: str, seed: int | None, assignments: tuple[str, ...], settings: SettingOptions
 ) -> TrainingConfig:
     """The configuration with the given settings.
 
@@ -264,7 +265,7 @@ def _find_configuration(name: str) -> TrainingConfig:
     return find_configuration(name)
 
 
-def _read_settings(seed: int | None, settings: Settings) -> dict[str, Any]:
+def _read_settings(seed: int | None, settings: SettingOptions) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if seed is not None:
         changes = dict.fromkeys(("seeds.init", "seeds.order", "seeds.dropout"), seed)
@@ -285,7 +286,7 @@ def _find_path(data: Path) -> str:
 
 
 def _change_optimizer(
-    config: TrainingConfig, settings: Settings, is_rate_set: bool
+    config: TrainingConfig, settings: SettingOptions, is_rate_set: bool
 ) -> TrainingConfig:
     """Another optimizer with its own defaults: options of the configuration's mean nothing to it.
 
@@ -302,7 +303,7 @@ def _change_optimizer(
     return override(
         config,
         {
-            "optimizer.p": config.optimizer.p if name in MIRROR else 2.0,
+            "optimizer.p": config.optimizer.p if name in WITH_EXPONENT else 2.0,
             "optimizer.momentum": 0.0,
             "optimizer.weight_decay": 0.0,
             "optimizer.scale": None,

@@ -29,13 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["find_summary", "print_settings", "print_summary", "train_watched"]
 
 FEW_STEPS = 30
-GROUPS = {
-    "key": "keys",
-    "query": "queries",
-    "value": "values",
-    "all": "keys, queries and values",
-    "blocks": "all matrices of the blocks",
-}
 
 
 def find_summary(
@@ -279,8 +272,14 @@ def print_summary(summary: dict[str, Any]) -> None:
 
 
 def _print_weights(weights: dict[str, Any]) -> None:
+    from mirrormargin.figures.weights import KINDS
+
+    groups = {kind: f"{kind} matrices" for kind in KINDS} | {
+        "all": "these three together",
+        "blocks": "all matrices of the blocks",
+    }
     rows = []
-    for key, name in GROUPS.items():
+    for key, name in groups.items():
         row = weights[key]
         rows.append(
             [
@@ -294,7 +293,10 @@ def _print_weights(weights: dict[str, Any]) -> None:
     above = f"above {weights['blocks']['threshold']:g}"
     print_table(["weights", "entries", "l1/l2", above, "zeros"], rows, text_column=0)
     if weights["underflowed"]:
-        say(f"{weights['underflowed']:,} weights are zero only because float32 ends there")
+        say(
+            f"{weights['underflowed']:,} weights underflowed to zero in float32; their dual values"
+            " are not zero"
+        )
 
 
 def _print_frontier(summary: dict[str, Any], parts: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""How training gets there: many runs at once, what they pass through, and where they end."""
+"""How does training get there? Many runs at once, what they pass through, and where they end."""
 
 from mirrormargin.dynamics.basins import basin_statistics, classify_selections
 from mirrormargin.dynamics.descent import (

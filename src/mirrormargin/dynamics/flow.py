@@ -25,7 +25,7 @@ from mirrormargin.dynamics.flow_integrator import Radau
 from mirrormargin.dynamics.metrics import measure
 from mirrormargin.errors import ProblemError, RunError
 from mirrormargin.geometry import lp_norm
-from mirrormargin.geometry.threads import limit_threads
+from mirrormargin.geometry.threads import ONE_THREAD_BELOW, limit_threads
 from mirrormargin.geometry.vector_batches import divergence_each
 from mirrormargin.runs import read_run, write_run
 from mirrormargin.svm import Status, is_locally_optimal, solve_attention_svm
@@ -41,7 +41,6 @@ MOST_DECADES = 1e6  # beyond, the rounding of tau is felt
 TOLS = 1e-9, 1e-2
 TARGET_TOLS = 1e-13, 1e-11, 1e-9, 1e-7  # the first at which the target is certified
 MEASURES = "norm", "log_loss_gap", "logit_gap", "log_unattended", "selection"
-ONE_THREAD_BELOW = 400  # unknowns of a linear system: threads of BLAS then wait for each other
 START_SHARE = 0.02  # of tol
 STILL = 0.3  # logits
 

@@ -159,6 +159,7 @@ class MirrorDescent(MirrorOptimizer):
         if not self._is_admitted(batches) or not self._is_loss_admitted(batches, loss):
             return loss
         norms = _find_norms(batches)
+        # Only groups with step_rule="polyak" have a multiplier; the step of the others is lr.
         multiplier = find_polyak_multiplier(batches, norms, loss)
         lengths = [
             float(group["lr"]) * (multiplier if group["step_rule"] == "polyak" else 1.0)
@@ -211,6 +212,9 @@ class MirrorDescent(MirrorOptimizer):
 #
 #     normalized:    ||g||_q of each tensor, or of its whole group
 #     polyak:        ||g||_2 of the group, or ||g||_q with polyak="dual_norm"
+#
+# With polyak="bregman" the l2 norm gives the step only at p = 2; elsewhere it just seeds the search
+# for the root.
 #
 # Each comes from two parts of every tensor, m = max |g| and s = sum (|g| / m)^q, which combine over
 # tensors without overflow.

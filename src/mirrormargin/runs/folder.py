@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from mirrormargin.errors import RunError
 from mirrormargin.runs.files import write_atomically
 
-__all__ = ["read_run", "write_run"]
+__all__ = ["RUN_FILE", "read_run", "write_run"]
 
 FORMAT = 1
-DOCUMENT = "run.json"
+RUN_FILE = "run.json"
 
 
 def write_run(
@@ -61,7 +61,7 @@ def write_run(
         indent=2,
         allow_nan=False,
     )
-    write_atomically(folder / DOCUMENT, lambda file: file.write(text.encode() + b"\n"))
+    write_atomically(folder / RUN_FILE, lambda file: file.write(text.encode() + b"\n"))
     for old in folder.glob("arrays-*.npz"):
         if old.name != name:
             old.unlink(missing_ok=True)
@@ -75,15 +75,15 @@ def read_run(folder: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, N
     """
     folder = Path(folder)
     try:
-        document = json.loads((folder / DOCUMENT).read_bytes())
+        document = json.loads((folder / RUN_FILE).read_bytes())
         found, version = document["kind"], document["format"]
         name, digest = Path(document["arrays"]["file"]).name, document["arrays"]["sha256"]
     except FileNotFoundError:
-        raise RunError(f"{folder} holds no run: there is no {DOCUMENT} in it") from None
+        raise RunError(f"{folder} holds no run: there is no {RUN_FILE} in it") from None
     except OSError as error:
         raise RunError(f"{folder} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{folder / DOCUMENT} is damaged: {error!r}") from error
+        raise RunError(f"{folder / RUN_FILE} is damaged: {error!r}") from error
     if found != kind or version != FORMAT:
         raise RunError(
             f"{folder} holds a run of kind {found!r} (format {version}), not {kind!r} (format"
@@ -92,7 +92,7 @@ def read_run(folder: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, N
     try:
         contents = (folder / name).read_bytes()
         if hashlib.sha256(contents).hexdigest() != digest:
-            raise RunError(f"{folder / name} is damaged: its sha256 is not that of {DOCUMENT}")
+            raise RunError(f"{folder / name} is damaged: its sha256 is not that of {RUN_FILE}")
         with np.load(io.BytesIO(contents), allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
     except OSError as error:

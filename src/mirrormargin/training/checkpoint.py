@@ -30,7 +30,8 @@ class Position:
     """How far a training is.
 
     The losses and right answers are sums over the current epoch, and over the stretch of steps
-    since the last row of metrics.
+    since the last row of metrics. ``recent`` has the losses of the latest batches, at most as many
+    as an epoch has, and ``num_levels`` counts the levels that their mean has reached.
     """
 
     epoch: int = 0
@@ -41,6 +42,8 @@ class Position:
     epoch_right: int = 0
     stretch_loss: float = 0.0
     stretch_start: int = 0
+    recent: list[float] = field(default_factory=list)
+    num_levels: int = 0
     selected_epoch: int = 0
     selected_accuracy: float = -1.0
     is_over: bool = False

@@ -1,7 +1,7 @@
 """What a training is made of, as plain frozen dataclasses that JSON can hold.
 
-A configuration names everything that decides the result: data, model, optimizer, length of the
-training, seeds. Its digest therefore names the result.
+A configuration holds everything that the result depends on: data, model, optimizer, length of the
+training, seeds. Two trainings with the same digest are therefore the same training.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from mirrormargin.errors import TrainingError
 from mirrormargin.training.settings import Settings, read_settings
 
 __all__ = [
+    "ADAPTIVE",
     "OPTIMIZERS",
+    "WITH_EXPONENT",
     "DataConfig",
     "EncoderModel",
     "GradualPruning",
@@ -29,6 +31,8 @@ __all__ = [
 ]
 
 OPTIMIZERS = ("MirrorDescent", "MirrorAdam", "SGD", "SNGD", "Polyak", "Adam", "AdamW")
+WITH_EXPONENT = ("MirrorDescent", "MirrorAdam", "Polyak")  # they have a p
+ADAPTIVE = ("MirrorAdam", "Adam", "AdamW")  # a learning rate that suits one of them suits all
 
 Size = Annotated[int, Meta(ge=1, description="a whole number, at least 1")]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number, 0 to 2^63 - 1")]
@@ -36,6 +40,7 @@ Share = Annotated[float, Meta(ge=0, le=1, description="a share in [0, 1]")]
 Dropout = Annotated[float, Meta(ge=0, lt=1, description="a rate of dropout, in [0, 1)")]
 InitStd = Annotated[float, Meta(gt=0, description="a standard deviation, above 0")]
 Clip = Annotated[float, Meta(gt=0, description="the largest norm of a gradient, above 0")]
+TrainingLoss = Annotated[float, Meta(gt=0, description="the training loss, above 0")]
 Groups = Annotated[
     tuple[tuple[str, dict[str, Any]], ...],
     Meta(description='a list such as [["blocks.*", {"p": 1.1}]]'),
@@ -193,12 +198,16 @@ class TrainingConfig(Settings):
         schedule: ``"constant"`` or ``"cosine"`` (to 0 at the end).
         warmup: Share of the steps in which the learning rate rises linearly from 0.
         stop_accuracy: End after the epoch whose training accuracy reached this.
+        stop_loss: End after the epoch whose mean training loss is at most this.
         clip: Largest norm of the gradient; None for any.
         augment: Shift images by up to 4 pixels and mirror half of them.
         sparsifier: Another way to sparse weights, to compare with.
         protocol_size: Test examples evaluated after every epoch, under the paper's protocol only;
             None for all.
+        validation_size: Validation examples evaluated after every epoch; None for all.
         frontier_size: Examples of a split that pruned models are evaluated on; None for all.
+        attention_size: Training examples whose attention maps are measured before the first epoch
+            and after every one; None for no measurement.
         paper_protocol: Evaluate on test data after every epoch, as paper A did. These accuracies
             choose an epoch in the one table that says so, and nothing else.
         precision: ``"float32"``, or ``"mixed"`` for bfloat16 where a GPU is used.
@@ -216,11 +225,14 @@ class TrainingConfig(Settings):
     schedule: Literal["constant", "cosine"] = "constant"
     warmup: Share = 0.0
     stop_accuracy: Share | None = None
+    stop_loss: TrainingLoss | None = None
     clip: Clip | None = None
     augment: bool = False
     sparsifier: Sparsifier = None
     protocol_size: Size | None = None
+    validation_size: Size | None = None
     frontier_size: Size | None = None
+    attention_size: Size | None = None
     paper_protocol: bool = False
     precision: Literal["float32", "mixed"] = "float32"
     compile: bool = False
@@ -228,9 +240,11 @@ class TrainingConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.sparsifier, GradualPruning) and self.stop_accuracy is not None:
+        stops_early = self.stop_accuracy is not None or self.stop_loss is not None
+        if isinstance(self.sparsifier, GradualPruning) and stops_early:
             raise TrainingError(
-                "gradual pruning needs all steps to reach its share: leave out stop_accuracy"
+                "gradual pruning needs all steps to reach its share: leave out stop_accuracy and"
+                " stop_loss"
             )
         is_changed = self.clip is not None or isinstance(self.sparsifier, L1Penalty)
         if self.optimizer.is_polyak and is_changed:

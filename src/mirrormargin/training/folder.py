@@ -1,4 +1,4 @@
-r"""``TrainingFolder``: what lies in the folder of a training, and the only code that knows it.
+r"""``TrainingFolder``: which files lie in the folder of a training; no other code knows.
 
     config.json              the configuration, its digest, and digests of the data
     metrics.jsonl            a row for every stretch of steps ("steps") and every epoch ("epoch")
@@ -14,6 +14,9 @@ r"""``TrainingFolder``: what lies in the folder of a training, and the only code
 The configuration is there from the beginning, inputs and weights once the training has ended, and
 the summary once it has been evaluated. Files are replaced by renaming, so that each is whole or
 absent; only metrics.jsonl grows.
+
+What the files hold is the business of its neighbours: ``tensor_files`` has the format of weights,
+``checkpoint`` what a checkpoint is made of, ``metrics`` the rows, ``summary`` the summary.
 """
 
 from __future__ import annotations
@@ -42,6 +45,8 @@ CONFIG, METRICS, CHECKPOINT = "config.json", "metrics.jsonl", "checkpoint.safete
 INPUTS, SUMMARY = "inputs.json", "summary.json"
 BOARD, LOCK = "tensorboard", ".lock"
 WEIGHTS = {"final": "final.safetensors", "selected": "selected.safetensors"}
+# The parts of a summary that a report shows.
+REPORTED = ("command", "config", "epochs", "shares", "validation", "weights")
 PRUNED = {"safetensors": ".safetensors", "sparse": ".sparse.safetensors"}
 
 Status = Literal["empty", "foreign", "damaged", "begun", "resumable", "finished"]
@@ -69,7 +74,7 @@ class TrainingFolder:
     def choose(
         cls, config: TrainingConfig, parent: str | os.PathLike[str] = "runs"
     ) -> TrainingFolder:
-        """The folder of a configuration if none is named: ``runs/<name>-<digest>``."""
+        """The folder of a configuration if none is named: ``runs/DATA-SIZE-DIGEST``."""
         return cls(Path(parent) / f"{config.name.replace('/', '-')}-{config.digest()[:8]}")
 
     @property
@@ -300,6 +305,18 @@ class TrainingFolder:
             TrainingError: If it is damaged.
         """
         return self._read_json(SUMMARY)
+
+    def read_whole_summary(self) -> dict[str, Any]:
+        """The summary, with all that a report shows of a training.
+
+        Raises:
+            TrainingError: If the training has not been evaluated, or the summary is damaged.
+        """
+        summary = self.read_summary() or {}
+        for key in REPORTED:
+            if key not in summary:
+                raise TrainingError(f"{self.path / SUMMARY} is damaged: it has no {key!r}")
+        return summary
 
     # -- files beside it
 

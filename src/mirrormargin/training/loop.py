@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from mirrormargin.arguments import check_number
 from mirrormargin.data import DataSet, augment_images, order_epoch
 from mirrormargin.errors import DivergedError, TrainingError
+from mirrormargin.training.attention_spread import measure_attention
 from mirrormargin.training.building import find_factor, load_training_data
 from mirrormargin.training.checkpoint import TrainingState
 from mirrormargin.training.config import TrainingConfig
@@ -31,6 +32,8 @@ from mirrormargin.training.sparsifiers import collect_weights
 __all__ = ["Training", "train_model"]
 
 NUM_ROWS = 200  # rows of "steps" in a whole training, about
+# Training losses whose first step is noted, by the mean over the last epoch's number of batches.
+LEVELS = (0.5, 0.1, 0.01, 0.001)
 
 OnStep = Callable[[int, int, dict[str, Any]], None]
 
@@ -127,6 +130,8 @@ class _Loop:
         with self.folder.open_metrics(size, position.step, tensorboard) as metrics:
             saved = time.monotonic()
             began = saved - position.seconds
+            if position.step == 0 and self.config.attention_size is not None:
+                metrics.write("attention", 0, self.measure_attention())
             while not position.is_over:
                 self.model.train()
                 for batch in self.order_epoch(position.epoch)[position.batch :]:
@@ -192,14 +197,29 @@ class _Loop:
             row = {"train_loss": round(position.stretch_loss / steps, 6)}
             metrics.write("steps", position.step, row)
             position.stretch_loss, position.stretch_start = 0.0, position.step
+        self.note_levels(loss, metrics)
+
+    def note_levels(self, loss: float, metrics: MetricsFile) -> None:
+        position = self.state.position
+        position.recent = [*position.recent, loss][-self.num_batches :]
+        if len(position.recent) < self.num_batches:
+            return
+        mean = sum(position.recent) / self.num_batches
+        while position.num_levels < len(LEVELS) and mean <= LEVELS[position.num_levels]:
+            metrics.write("level", position.step, {"train_loss": LEVELS[position.num_levels]})
+            position.num_levels += 1
+
+    def measure_attention(self) -> dict[str, Any]:
+        assert self.config.attention_size is not None
+        return measure_attention(self.model, self.data.train, self.config.attention_size)
 
     def end_epoch(self, metrics: MetricsFile) -> None:
         """Evaluate, keep the weights if they are the best so far, and see whether it is over."""
         config, position = self.config, self.state.position
-        loss, accuracy = evaluate(self.model, self.data.validation)
+        loss, accuracy = evaluate(self.model, self.data.validation, config.validation_size)
         self.check_loss(loss)
         seen = self.num_batches * self.batch_size
-        row = {
+        row: dict[str, Any] = {
             "epoch": position.epoch + 1,
             "train_loss": round(position.epoch_loss / self.num_batches, 6),
             "train_accuracy": round(100 * position.epoch_right / seen, 4),
@@ -211,6 +231,8 @@ class _Loop:
             row["test_accuracy"] = round(test.accuracy, 4)
         position.epochs.append(row)
         metrics.write("epoch", position.step, row)
+        if config.attention_size is not None:
+            metrics.write("attention", position.step, self.measure_attention())
         position.epoch, position.batch = position.epoch + 1, 0
         position.epoch_loss, position.epoch_right = 0.0, 0
         if row["validation_accuracy"] > position.selected_accuracy:
@@ -219,7 +241,8 @@ class _Loop:
             self.state.selected = collect_weights(self.model)
         enough = config.stop_accuracy
         is_learnt = enough is not None and row["train_accuracy"] >= 100 * enough
-        position.is_over = is_learnt or position.epoch >= config.epochs
+        is_fitted = config.stop_loss is not None and row["train_loss"] <= config.stop_loss
+        position.is_over = is_learnt or is_fitted or position.epoch >= config.epochs
 
     def finish(self) -> Training:
         state, position = self.state, self.state.position

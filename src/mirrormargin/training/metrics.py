@@ -52,7 +52,10 @@ class MetricsFile:
         self._file.write(line.encode())
         if self._board is not None:
             for name, value in row.items():
-                if name != "epoch":
+                if isinstance(value, list):  # by layer
+                    for layer, one in enumerate(value):
+                        self._board.add_scalar(f"{kind}/{name}/{layer}", one, step)
+                elif name != "epoch":
                     self._board.add_scalar(f"{kind}/{name}", value, step)
 
     def flush(self) -> int:

@@ -30,14 +30,14 @@ from mirrormargin.training.sparsity import (
 )
 from mirrormargin.training.token_selection import score_token_selection
 
-__all__ = ["SHARES", "describe_origin", "summarize_training"]
+__all__ = ["SHARES", "describe_origin", "describe_weights", "summarize_training"]
 
 SHARES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.985, 0.99, 0.995, 0.998)
 REVIEWS = ("imdb", "sst2")  # data sets whose models can be asked about short reviews
 
 
 def describe_origin(config: TrainingConfig, data: DataSet, device: str = "cpu") -> dict[str, Any]:
-    """By what command, of what data and on what machine a training is."""
+    """The command, the data and the machine that a training comes from."""
     return {
         "command": f"{format_command(config)} --threads {torch.get_num_threads()}",
         "digest": config.digest(),
@@ -91,10 +91,11 @@ def summarize_training(
         "seconds": round(training.seconds, 1),
     }
     for name, split in parts.items():
-        # What is chosen is chosen by all block matrices; the rest is left to test data.
+        # Settings are chosen by how well all block matrices can be pruned, on validation data. The
+        # curve of the attention matrices chooses nothing: it is measured on test data only.
         groups = ("blocks",) if name == "validation" else ("blocks", "attention")
         summary[name] = _describe_final(model, split, training.config.frontier_size, groups)
-    summary["weights"] = _describe_weights(model) | {"underflowed": training.underflowed}
+    summary["weights"] = describe_weights(model) | {"underflowed": training.underflowed}
     if select is not None and untrained is not None:
         # The score of a model that has learnt nothing is far from 0: to compare with.
         summary["selection"] = {
@@ -129,7 +130,8 @@ def _describe_final(
     }
 
 
-def _describe_weights(model: nn.Module) -> dict[str, Any]:
+def describe_weights(model: nn.Module) -> dict[str, Any]:
+    """Statistics of the attention matrices, by kind, and of all block matrices."""
     groups = summarize_attention_weights(model)
     groups["blocks"] = measure_sparsity(select_matrices(model, "blocks"))
     described = {}

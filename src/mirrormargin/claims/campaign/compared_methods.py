@@ -192,7 +192,7 @@ FRONTIERS: dict[str, tuple[Method, ...]] = {
 }
 
 # The plain rule, as paper A uses it.
-_AS_PUBLISHED: dict[str, Any] = {
+AS_PUBLISHED: dict[str, Any] = {
     "schedule": "constant",
     "warmup": 0.0,
     "paper_protocol": True,
@@ -219,7 +219,7 @@ PLAIN_RATES = {
     3.0: (1e-5, 3e-5, 6e-5, 1.2e-4),
 }
 PLAIN = tuple(
-    tune("imdb/tiny", f"MirrorDescent p={p:g}", mirror_descent(p), rates, **_AS_PUBLISHED)
+    tune("imdb/tiny", f"MirrorDescent p={p:g}", mirror_descent(p), rates, **AS_PUBLISHED)
     for p, rates in PLAIN_RATES.items()
 )
 
@@ -234,7 +234,7 @@ LONG = tuple(
         epochs=25,
         stop_accuracy=0.995,
         model={"init_std": None},
-        **_AS_PUBLISHED,
+        **AS_PUBLISHED,
     )
     for p, rate in ((1.1, 2e-3), (2.0, 8e-3), (3.0, 6e-5))
 )

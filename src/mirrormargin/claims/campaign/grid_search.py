@@ -7,7 +7,10 @@ paper's protocol test accuracies by epoch are in every record; nothing is chosen
 
 The best one has the best validation accuracy of the selected epoch or, if weights are to be removed
 (``Method.removed``), the best mean validation accuracy of the final weights without these shares of
-the entries of all block matrices.
+the entries of all block matrices. Where the question is how fast the training loss falls
+(``Method.by_training_loss``), the best one has reached the most levels of it, the last of them in
+the fewest steps, or, if it has reached none, has the lowest loss in the end. A setting that has not
+reached the training accuracy at which it was to stop is chosen only if none has.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import numpy as np
 from mirrormargin.training.config import Seeds, TrainingConfig
 from mirrormargin.training.summary import SHARES
 
-__all__ = ["Method", "Run", "choose_setting", "describes", "list_runs"]
+__all__ = ["Method", "Run", "choose_setting", "describes", "is_at_edge", "list_runs"]
 
 Records = Mapping[str, dict[str, Any]]
 NOT_LEARNT = 10.0  # points of validation accuracy behind the first seed
@@ -41,6 +44,8 @@ class Method:
             if empty, it is rated by its accuracy.
         records_of: The method whose records are used: two that differ in ``removed`` alone share
             them. Without a name a method has its own.
+        by_training_loss: Whether a setting is rated by how fast its training loss falls.
+        trial_epochs: Length of the grid's trainings, if shorter than that of the chosen one.
     """
 
     config: str
@@ -49,6 +54,8 @@ class Method:
     seeds: tuple[int, ...] = (0, 1, 2)
     removed: tuple[float, ...] = ()
     records_of: str = ""
+    by_training_loss: bool = False
+    trial_epochs: int | None = None
 
     @property
     def folder(self) -> str:
@@ -56,6 +63,14 @@ class Method:
         name = (self.records_of or self.name).lower()
         words = name.replace("=", "").replace("+", "plus").replace("%", "")
         return f"{self.config.replace('/', '-')}/{'-'.join(words.split())}"
+
+    def make_trial(self, setting: str) -> Run:
+        """The run that a setting is rated by."""
+        config = self.grid[setting]
+        if self.trial_epochs is None:
+            return Run(f"{self.folder}/{setting}-seed0", config, with_test=False)
+        key = f"{self.folder}/{setting}-{self.trial_epochs}-epochs-seed0"
+        return Run(key, replace(config, epochs=self.trial_epochs), with_test=False)
 
 
 @dataclass(frozen=True)
@@ -104,10 +119,7 @@ def _agree(one: Any, two: Any) -> bool:
 
 def list_runs(method: Method, records: Records) -> list[Run]:
     """The runs of a method that can be made now: first the grid, then the chosen setting's."""
-    grid = [
-        Run(f"{method.folder}/{setting}-seed0", config, with_test=False)
-        for setting, config in method.grid.items()
-    ]
+    grid = [method.make_trial(setting) for setting in method.grid]
     if len(grid) > 1:
         is_tried = all(run.is_done(records) for run in grid)
         if not is_tried or all("failed" in records[run.key] for run in grid):
@@ -135,8 +147,8 @@ def choose_setting(method: Method, records: Records) -> str:
     """
     if len(method.grid) == 1:
         return next(iter(method.grid))
-    first = {setting: records[f"{method.folder}/{setting}-seed0"] for setting in method.grid}
-    ranked = sorted(first, key=lambda setting: -rate(first[setting], method.removed))
+    first = {setting: records[method.make_trial(setting).key] for setting in method.grid}
+    ranked = sorted(first, key=lambda one: _rank(method, one, first[one]), reverse=True)
     for setting in ranked:
         if "failed" in first[setting]:
             break
@@ -151,6 +163,17 @@ def choose_setting(method: Method, records: Records) -> str:
     return ranked[0]
 
 
+def _rank(method: Method, setting: str, record: dict[str, Any]) -> tuple[float, float]:
+    """Larger is better; settings that have not reached the accuracy to stop at come last."""
+    if method.by_training_loss:
+        return rate_training_loss(record)
+    enough = method.grid[setting].stop_accuracy
+    is_learnt = "failed" not in record and (
+        enough is None or record["epochs"][-1]["train_accuracy"] >= 100 * enough
+    )
+    return is_learnt, rate(record, method.removed)
+
+
 def rate(record: dict[str, Any], removed: tuple[float, ...] = ()) -> float:
     """The accuracy by which a setting is rated, -1 if its training failed."""
     if "failed" in record:
@@ -160,3 +183,19 @@ def rate(record: dict[str, Any], removed: tuple[float, ...] = ()) -> float:
         return validation["selected"]
     frontier = dict(zip(SHARES, validation["frontier"]["blocks"], strict=True))
     return float(np.mean([frontier[share] for share in removed]))
+
+
+def rate_training_loss(record: dict[str, Any]) -> tuple[int, float]:
+    """Larger for a loss that falls faster: levels reached, then steps to the last of them."""
+    if "failed" in record:
+        return -1, 0.0
+    levels = record["levels"]
+    if not levels:
+        return 0, -record["epochs"][-1]["train_loss"]
+    return len(levels), -float(max(levels.values()))
+
+
+def is_at_edge(method: Method, records: Records) -> bool:
+    """Whether the chosen setting is the grid's first or last one: a better one may lie beyond."""
+    settings = list(method.grid)
+    return choose_setting(method, records) in (settings[0], settings[-1])

@@ -5,7 +5,10 @@ command      what makes the same training
 digest       of the configuration; a record of another one counts as absent
 config, data (name, note, sha256 of every file), environment, threads
 epochs, steps, selected_epoch, seconds, validation, test, weights, selection
-             see mirrormargin.training.summary; or
+             see mirrormargin.training.summary
+levels       training loss -> the first step at which the mean over an epoch's number of batches
+             had fallen to it
+attention    step, entropy and largest weight by layer, if they were measured; or
 failed       why the training ended early, such as a loss that is not finite
 
 Any number of processes can make records, without a master. Each looks for the first run without a
@@ -149,6 +152,13 @@ def make_record(
     except DivergedError as error:
         return {"key": run.key, **describe_origin(config, data, device), "failed": str(error)}
     summary = summarize_training(training, data, with_test=run.with_test, device=device)
-    rows = folder.read_metrics("steps")
-    steps = {key: [row[key] for row in rows] for key in ("step", "train_loss")}
-    return {"key": run.key, **summary, "steps": steps}
+    curves = {"steps": _list_columns(folder, "steps", "train_loss")}
+    if config.attention_size is not None:
+        curves["attention"] = _list_columns(folder, "attention", "entropy", "largest")
+    levels = {f"{row['train_loss']:g}": row["step"] for row in folder.read_metrics("level")}
+    return {"key": run.key, **summary, **curves, "levels": levels}
+
+
+def _list_columns(folder: TrainingFolder, kind: str, *names: str) -> dict[str, list[Any]]:
+    rows = folder.read_metrics(kind)
+    return {name: [row[name] for row in rows] for name in ("step", *names)}

@@ -55,7 +55,7 @@ ARRAYS = {
     "bin_width": ": of the histogram",
     "image": "M 8 8: the first test images of some digits",
     "label": "M: of these images",
-    "attention": "K M 4 4: of [CLS] on the patches in the last block",
+    "attention": "K M 4 4: of [CLS] on the patches, in the head with the highest peaks",
     "prediction": "K M: the class that the model gives",
 }
 
@@ -70,7 +70,7 @@ def run(settings: Settings, optimizer: Any) -> Arrays:
     from mirrormargin.training.evaluation import evaluate
     from mirrormargin.training.loop import train_model
     from mirrormargin.training.pruning import find_needed, pruning_curve
-    from mirrormargin.training.sparsity import KINDS, summarize_attention_weights
+    from mirrormargin.training.sparsity import summarize_attention_weights
 
     data = load_data("digits")
     curves: dict[str, list[Any]] = {"unpruned": [], "blocks": [], "attention": [], "l1_l2": []}
@@ -101,8 +101,11 @@ def run(settings: Settings, optimizer: Any) -> Arrays:
             labels = data.test.labels.tolist()
             images = data.test.inputs[[labels.index(digit) for digit in SHOWN]]
             with torch.no_grad():
-                maps = model.attention(images)[:, -1, :, 0, 1:].mean(dim=1)  # pyright: ignore
+                attention = model.attention(images)[:, :, :, 0, 1:]  # pyright: ignore
                 prediction = model(images).argmax(dim=1)
+            # A penalty makes many heads attend evenly, to which there is nothing to see.
+            peaks = attention.amax(dim=-1).mean(dim=0)
+            maps = attention.flatten(1, 2)[:, int(peaks.argmax())]
             arrays = {
                 "zeros": np.array([[weights[kind].zeros for kind in KINDS]]),
                 "histogram": np.array([[weights[kind].histogram for kind in KINDS]]),

@@ -38,10 +38,10 @@ from mirrormargin.dynamics.paths.branches import Found, Progress, follow_branche
 from mirrormargin.dynamics.paths.joint_candidates import Candidate, find_candidates, solve_candidate
 from mirrormargin.dynamics.paths.joint_landscape import JointBlocks, JointLandscape, JointPoint
 from mirrormargin.dynamics.paths.path_files import read_path, write_path
-from mirrormargin.dynamics.paths.regularization_path import ONE_THREAD_BELOW, PathStatus
+from mirrormargin.dynamics.paths.regularization_path import PathStatus
 from mirrormargin.errors import ProblemError, SolverError
 from mirrormargin.geometry import directional_divergence
-from mirrormargin.geometry.threads import limit_threads
+from mirrormargin.geometry.threads import ONE_THREAD_BELOW, limit_threads
 from mirrormargin.svm import AttentionSVM, DecoderSVM
 
 __all__ = ["JointRegularizationPath", "joint_regularization_path"]

@@ -36,7 +36,7 @@ from mirrormargin.dynamics.paths.branches import Found, Progress, follow_branche
 from mirrormargin.dynamics.paths.path_files import read_path, write_path
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
 from mirrormargin.geometry import directional_divergence, lp_norm, signed_power
-from mirrormargin.geometry.threads import limit_threads
+from mirrormargin.geometry.threads import ONE_THREAD_BELOW, limit_threads
 from mirrormargin.svm import AttentionSVM, solve_attention_svm
 
 __all__ = ["PathStatus", "RegularizationPath", "regularization_path"]
@@ -46,7 +46,6 @@ Array = NDArray[np.float64]
 KIND = "regularization path"
 
 SMALLEST_LOG = float(np.log(1e-300))  # of the gap at the last radius, unless radii are given
-ONE_THREAD_BELOW = 400  # rows or unknowns: threads of BLAS then wait for each other
 
 
 class PathStatus(str, Enum):

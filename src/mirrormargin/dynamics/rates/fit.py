@@ -1,9 +1,8 @@
 r"""How fast a trajectory falls with the iteration k, and whether as fast as claimed.
 
-    "log"       y ~ C (log k)^-a               "power"    y ~ C k^-a
-    "loglog"    y ~ C (log log k / log k)^a    "exp"      y ~ exp(b - C k^a)
+The decay laws "log", "loglog", "power" and "exp" are those of :mod:`.laws`. Steps and values may be
+given by their logs, for k beyond 10^300 and y below 10^-300.
 
-Steps and values may be given by their logs, for k beyond 10^300 and y below 10^-300.
 :func:`bound_holds` checks a bound O(rate) as far as a finite trajectory can tell: y(k) / rate(k)
 must stay below the factor that sufficed early on.
 """
