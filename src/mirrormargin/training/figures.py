@@ -13,7 +13,7 @@ import numpy as np
 
 from mirrormargin.figures import Axis, Figure, Panel, Series, Table
 from mirrormargin.figures.palette import Look, choose_distinct_looks, find_group
-from mirrormargin.figures.weights import KINDS, draw_histograms, draw_shares, join_kinds
+from mirrormargin.figures.weights import KINDS, draw_histograms, draw_shares, join_kinds, merge_bins
 from mirrormargin.training.differences import label_trainings, list_differences
 
 __all__ = ["draw_trainings"]
@@ -23,7 +23,6 @@ CURVES = {
     "train_loss": ("training loss", Axis("loss", "log")),
     "validation_accuracy": ("validation accuracy", Axis("accuracy, %")),
 }
-MAX_BINS = 40
 GROUPS = {"blocks": "all block matrices", "attention": "attention matrices"}
 
 
@@ -171,10 +170,7 @@ def _draw_weights(trainings: Sequence[Training]) -> Figure:
     for j, row in enumerate(weights):
         for k, one in enumerate(row):
             histogram[j, k, : len(one["histogram"])] = one["histogram"]
-    # Small models have a few entries in a fine bin, and lines of single entries hide each other.
-    merged = -(-longest // MAX_BINS)
-    histogram = np.pad(histogram, ((0, 0), (0, 0), (0, -longest % merged)))
-    histogram = histogram.reshape(*histogram.shape[:2], -1, merged).sum(axis=-1)
+    histogram, bin_width = merge_bins(histogram, weights[0][0]["bin_width"])
     rows = tuple(
         (
             look.name,
@@ -191,7 +187,7 @@ def _draw_weights(trainings: Sequence[Training]) -> Figure:
         "Magnitudes of key, query and value weights",
         "Entries of all key, query and value matrices by magnitude. In the table key / query /"
         " value; l1 / (√N l2) is 1 if all magnitudes are equal, and the smaller the sparser.",
-        draw_histograms(looks, histogram, merged * weights[0][0]["bin_width"]),
+        draw_histograms(looks, histogram, bin_width),
         columns=3,
         table=Table(columns, rows),
     )

@@ -24,7 +24,7 @@ from mirrormargin.figures import Axis, Figure, Panel, Series, Table
 from mirrormargin.figures.maps import draw_pictures
 from mirrormargin.figures.palette import choose_looks
 from mirrormargin.figures.spread import describe_seeds
-from mirrormargin.figures.weights import KINDS, draw_histograms, join_kinds
+from mirrormargin.figures.weights import KINDS, draw_histograms, join_kinds, merge_bins
 
 __all__ = ["STORY"]
 
@@ -215,13 +215,16 @@ def draw_digits(evidence: Evidence) -> Figure:
         "Top: test accuracy when only the largest weights are left, with no training afterwards,"
         f" {describe_seeds(evidence['unpruned'].shape[1])}, and how evenly weight is spread"
         " over the entries, 1 if all magnitudes are equal. Then, of the first seed, the entries"
-        " by magnitude. Below: images, and the attention of [CLS] on their patches relative to the"
-        " largest, with the ink of the image as dots and the class that the model gives."
+        " by magnitude. Below: images, and the attention of [CLS] on their patches in the most"
+        " selective head, relative to the largest, with the ink of the image as dots and the class"
+        " that the model gives."
         f" {TUNED}",
         (
             *draw_pruning(evidence),
             spread,
-            *draw_histograms(looks, evidence["histogram"], evidence["bin_width"]),
+            *draw_histograms(
+                looks, *merge_bins(evidence["histogram"], evidence["bin_width"].item())
+            ),
             pictures,
         ),
         columns=3,
