@@ -9,8 +9,8 @@ With n examples to learn from, and unless the user says otherwise,
     epochs       doubled until there are 300 steps in all
     vocabulary   the words of the file where the WordPiece vocabulary is not at hand
 
-Batches below 32 are trained on one core: on two, a loaded machine took more than
-ten times as long.
+Batches below 32 are trained on one core: where others computed as well, two took four times as long
+(42 s against 10 s for 400 texts by sst2/small).
 """
 
 from __future__ import annotations
