@@ -39,6 +39,10 @@ SHARE = 0.8  # of images, about: the rest is for validation and test
 
 def is_own(config: TrainingConfig) -> bool:
     """Whether the data is a file or folder of the user's."""
+    from mirrormargin.training.configurations import CONFIGURATIONS
+
+    if config.name in CONFIGURATIONS and config.data == CONFIGURATIONS[config.name].data:
+        return False  # known without importing torch, for --show
     from mirrormargin.data import DATA_SETS
 
     return config.data.name not in DATA_SETS
