@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from mirrormargin.attention import AttentionProblem, synthetic
     from mirrormargin.dynamics import (
         AttentionRecord,
+        FlowRecord,
         NormalInit,
+        RateFit,
         RateVerdict,
+        RegularizationPath,
         basin_statistics,
         bound_holds,
         claimed_rate,
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
         MissingNumbaError,
         ModelError,
         NonFiniteGradientError,
+        NotNumbersError,
         NotSeparableError,
         OptimizerError,
         ProblemError,
@@ -67,8 +71,11 @@ _HOMES = {
     "attention": ("AttentionProblem", "synthetic"),
     "dynamics": (
         "AttentionRecord",
+        "FlowRecord",
         "NormalInit",
+        "RateFit",
         "RateVerdict",
+        "RegularizationPath",
         "basin_statistics",
         "bound_holds",
         "claimed_rate",
@@ -92,6 +99,7 @@ _HOMES = {
         "MissingNumbaError",
         "ModelError",
         "NonFiniteGradientError",
+        "NotNumbersError",
         "NotSeparableError",
         "OptimizerError",
         "ProblemError",
@@ -119,6 +127,7 @@ __all__ = [
     "ClaimError",
     "DataError",
     "DivergedError",
+    "FlowRecord",
     "GeometryError",
     "HypentropyPotential",
     "LpPotential",
@@ -130,11 +139,14 @@ __all__ = [
     "ModelError",
     "NonFiniteGradientError",
     "NormalInit",
+    "NotNumbersError",
     "NotSeparableError",
     "OptimizerError",
     "Potential",
     "ProblemError",
+    "RateFit",
     "RateVerdict",
+    "RegularizationPath",
     "ReportError",
     "RunError",
     "SolverError",
@@ -172,4 +184,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    """Public names only: what Python imported to find them is of no use to a reader."""
+    return sorted([*__all__, "__version__"])

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from mirrormargin.errors import GeometryError, ProblemError
 
@@ -27,10 +28,15 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 __all__ = [
+    "Parameterization",
+    "StepRule",
     "check_choice",
     "check_count",
     "check_exponent",
     "check_finite",
+    "check_flag",
+    "check_function",
+    "check_kind",
     "check_number",
     "check_seed",
     "check_shape",
@@ -38,11 +44,21 @@ __all__ = [
     "read_array",
     "read_exponents",
     "read_numbers",
+    "refuse_overflow",
+    "show",
 ]
 
 Error = type[Exception]
+StepRule = Literal["constant", "normalized", "polyak"]
+Parameterization = Literal["W", "KQ"]
+Kind = TypeVar("Kind")
+Choice = TypeVar("Choice", bound=str)
 
 MOST_SEED = 2**64 - 1
+LARGE_EXPONENT = 100.0
+MOST_SHOWN = 60  # characters of a value in a message
+MOST_DIGITS = 4000  # of an integer, which says more in whole
+MOST_COUNT = 2**53  # beyond, floats and compiled integers no longer hold every count
 
 
 def check_number(
@@ -86,8 +102,26 @@ def check_number(
         if most is not None and most < math.inf:
             limits.append(f" at most {most:g}" if limits else f" of at most {most:g}")
         allowed = f"a number{' and'.join(limits)}{', or inf' if most == math.inf else ''}"
-        raise error(f"{name} is {value!r}: give {allowed}{'; ' if hint else ''}{hint}")
+        raise error(f"{name} is {show(value)}: give {allowed}{'; ' if hint else ''}{hint}")
     return number
+
+
+def show(value: Any) -> str:
+    """What was given, for a message: its repr, shortened to one line.
+
+    Example:
+        >>> show("fast"), show([1.0] * 1000)
+        ("'fast'", '[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0,... (a list)')
+    """
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # such as an integer of too many digits
+        text = ""
+    name = type(value).__name__
+    kind = f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    if len(text) > (MOST_DIGITS if isinstance(value, int) else MOST_SHOWN):
+        return f"{text[: MOST_SHOWN - 15]}... ({kind})"
+    return text or kind
 
 
 def _to_float(value: Any) -> float:
@@ -116,7 +150,7 @@ def check_count(
     hint: str = "",
     error: Error = ProblemError,
 ) -> int:
-    """An integer of at least ``least``, and at most ``most`` if that is given.
+    """An integer of at least ``least``, and at most ``most``, or 2^53 if that is not given.
 
     Example:
         >>> check_count("num_tokens", 3, least=2)
@@ -126,11 +160,12 @@ def check_count(
         number = least - 1 if _is_bool(value) else operator.index(value)
     except TypeError:
         number = least - 1
-    if number < least or (most is not None and number > most):
+    if number < least or number > (MOST_COUNT if most is None else most):
         allowed = f"an integer from {least} to {most}"
         if most is None:
             allowed = "a positive integer" if least == 1 else f"an integer of at least {least}"
-        raise error(f"{name} is {value!r}: give {allowed}{', ' if hint else ''}{hint}")
+            allowed += " and at most 2^53" if number > MOST_COUNT else ""
+        raise error(f"{name} is {show(value)}: give {allowed}{', ' if hint else ''}{hint}")
     return number
 
 
@@ -145,8 +180,8 @@ def check_seed(seed: Any, *, most: int = MOST_SEED, error: Error = ProblemError)
 
 
 def check_choice(
-    name: str, value: Any, choices: Iterable[str], *, error: Error = ProblemError
-) -> str:
+    name: str, value: Any, choices: Iterable[Choice], *, error: Error = ProblemError
+) -> Choice:
     """One of several names.
 
     Example:
@@ -155,7 +190,51 @@ def check_choice(
     """
     names = list(choices)
     if not isinstance(value, str) or value not in names:
-        raise error(f"{name} is {value!r}: give one of {', '.join(names)}")
+        raise error(f"{name} is {show(value)}: give one of {', '.join(names)}")
+    return names[names.index(value)]  # pyright: ignore[reportArgumentType]
+
+
+def check_flag(name: str, value: Any, *, hint: str = "", error: Error = ProblemError) -> bool:
+    """True or False; 1 and 0 stand for them.
+
+    Example:
+        >>> check_flag("keep_path", 1)
+        True
+    """
+    if not _is_bool(value) and not (isinstance(value, int) and value in (0, 1)):
+        raise error(f"{name} is {show(value)}: give True or False{', ' if hint else ''}{hint}")
+    if getattr(value, "size", 1) != 1:
+        raise error(f"{name} holds several values: give True or False{', ' if hint else ''}{hint}")
+    return bool(value)
+
+
+def check_kind(
+    name: str, value: Any, kind: type[Kind], advice: str = "", *, error: Error = ProblemError
+) -> Kind:
+    """An object of one class.
+
+    Args:
+        name: What it is called, for the message.
+        value: What was given.
+        kind: The class.
+        advice: What to do instead, for the message.
+        error: Class of the error.
+    """
+    if not isinstance(value, kind):
+        given = "None" if value is None else f"a {type(value).__name__}"
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise error(
+            f"{name} is {given}: give {article} {kind.__name__}{', ' if advice else ''}{advice}"
+        )
+    return value
+
+
+def check_function(
+    name: str, value: Any, signature: str, *, error: Error = ProblemError
+) -> Callable[..., Any]:
+    """Something that can be called, as ``signature`` says."""
+    if not callable(value):
+        raise error(f"{name} is {show(value)}: give a function, called as {signature}")
     return value
 
 
@@ -169,10 +248,26 @@ def read_exponents(p: Any, *, error: Error = ProblemError) -> Array:
     """One exponent or several, as an array of shape (E,)."""
     import numpy as np
 
-    if np.ndim(p) > 1 or np.size(p) == 0:
-        raise error(f"p has shape {np.shape(p)}: give a number, or a list of numbers")
-    given = p if np.ndim(p) else [p]
-    return np.array([check_exponent(one, error=error) for one in given])
+    if p is None or isinstance(p, (str, bytes)) or np.isscalar(p):
+        return np.array([check_exponent(p, error=error)])
+    given = read_numbers("p", p, error=error)
+    if given.ndim > 1 or given.size == 0:
+        raise error(f"p has shape {given.shape}: give a number, or a list of numbers")
+    return np.array([check_exponent(one, error=error) for one in np.atleast_1d(given).tolist()])
+
+
+@contextmanager
+def refuse_overflow(p: float, *, error: Error = ProblemError) -> Iterator[None]:
+    """Say of a very large p that its powers leave floating point, where they do."""
+    try:
+        yield
+    except ArithmeticError as cause:
+        if p <= LARGE_EXPONENT:
+            raise
+        raise error(
+            f"p is {p:g}, and powers with such an exponent leave floating point: give a smaller"
+            " one; up to 20 is tested"
+        ) from cause
 
 
 def read_array(

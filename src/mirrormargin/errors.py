@@ -16,6 +16,7 @@ __all__ = [
     "MissingNumbaError",
     "ModelError",
     "NonFiniteGradientError",
+    "NotNumbersError",
     "NotSeparableError",
     "OptimizerError",
     "ProblemError",
@@ -42,6 +43,10 @@ class MissingNumbaError(MirrorMarginError, ImportError):
 
 class GeometryError(MirrorMarginError, ValueError):
     """A potential, norm or divergence was asked for something it does not have."""
+
+
+class NotNumbersError(GeometryError, TypeError):
+    """An array holds something other than real numbers."""
 
 
 class OptimizerError(MirrorMarginError, ValueError):

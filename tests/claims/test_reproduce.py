@@ -15,7 +15,7 @@ import pytest
 from mirrormargin.claims import find_claims, reproduce, workers
 from mirrormargin.claims.claims_file import CLAIMS_FILE
 from mirrormargin.errors import ClaimError, MirrorMarginError, RunError
-from mirrormargin.runs import hold_lock
+from mirrormargin.runs import hold_lock, seal
 
 FAST = ["A.alg", "A.thm.path"]  # two experiments, of one part and of nine
 
@@ -32,7 +32,7 @@ def finished(tmp_path_factory):
 
 def test_the_document_is_what_is_written(finished):
     out, document = finished
-    assert json.loads((out / CLAIMS_FILE).read_text()) == document
+    assert json.loads((out / CLAIMS_FILE).read_text()) == seal(document)
 
 
 def test_every_row_has_its_numbers_and_its_command(finished):

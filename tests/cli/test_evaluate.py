@@ -8,6 +8,7 @@ import pytest
 
 from mirrormargin.cli import main
 from mirrormargin.data import load_data
+from mirrormargin.runs import seal
 from mirrormargin.training import evaluate, load_model
 
 
@@ -141,7 +142,7 @@ def test_data_that_has_changed_is_not_evaluated_on(run, tmp_path, capsys):
     shutil.copytree(run, changed)
     document = json.loads((changed / "config.json").read_text())
     document["data"]["sha256"] = dict.fromkeys(document["data"]["sha256"], "0" * 64)
-    (changed / "config.json").write_text(json.dumps(document))
+    (changed / "config.json").write_text(json.dumps(seal(document)))
     assert main(["evaluate", str(changed)]) == 2
     assert "have changed since this training" in capsys.readouterr().err
 
@@ -152,7 +153,7 @@ def test_data_that_has_changed_is_not_evaluated_on(run, tmp_path, capsys):
         ([], "FOLDER is missing"),
         (["nowhere"], "nowhere holds no training on real data"),
         (["begun"], "the training has not ended"),
-        (["RUN", "--split", "train"], 'Invalid value "train" for --split. Choose from:'),
+        (["RUN", "--split", "all"], 'Invalid value "all" for --split. Choose from:'),
         (["RUN", "--weights", "best"], "--weights is 'best': give selected, final"),
         (["RUN", "--data", "nowhere"], "nowhere is no folder: give one with a folder of images"),
         (["RUN", "--data", "begun", "--split", "test"], "--split and --data are both given"),

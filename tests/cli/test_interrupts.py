@@ -91,3 +91,32 @@ def test_a_signal_during_imports_leaves_no_traceback(number):
     process.send_signal(number)
     _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (128 + number, f"mirrormargin: {WORDS[number]}\n")
+
+
+@BOTH
+def test_a_signal_while_a_library_is_set_up_raises_nothing_in_it(number, tmp_path):
+    """Some abort on an exception that passes through their C code."""
+    (tmp_path / "slow_library.py").write_text(
+        "import os\n"
+        "try:\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+        "    import time; time.sleep(30)\n"
+        "except BaseException:\n"
+        "    os.abort()\n"
+    )
+    program = (
+        "import sys; from mirrormargin.cli import interrupts\n"
+        "print('before')\n"
+        "with interrupts.raise_on_signals():\n"
+        "    import slow_library"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    process = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (process.returncode, process.stdout) == (128 + number, "before\n")
+    assert process.stderr == f"mirrormargin: {WORDS[number]}\n"

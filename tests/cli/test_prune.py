@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from mirrormargin.cli import main
+from mirrormargin.runs import seal
 from mirrormargin.training.pruning import prune
 from mirrormargin.training.sparsity import select_matrices
 from mirrormargin.training.tensor_files import load_pruned, read_tensors
@@ -57,7 +58,7 @@ def test_data_that_has_changed_is_not_evaluated_on_and_nothing_is_written(run, t
     shutil.copytree(run, changed)
     document = json.loads((changed / "config.json").read_text())
     document["data"]["sha256"] = dict.fromkeys(document["data"]["sha256"], "0" * 64)
-    (changed / "config.json").write_text(json.dumps(document))
+    (changed / "config.json").write_text(json.dumps(seal(document)))
     out = tmp_path / "pruned.safetensors"
     assert call(changed, "--share", "0.5", "--evaluate", "--out", out) == 2
     assert "have changed since this training" in capsys.readouterr().err
@@ -100,7 +101,9 @@ def test_evaluation_is_of_the_file_and_sizes_are_said(run, tmp_path, capsys):
 def test_the_default_file_is_in_the_folder(run, capsys):
     assert call(run, "--share", "0.95", "--format", "sparse") == 0
     path = run / "pruned-0.95.sparse.safetensors"
-    assert capsys.readouterr().out.splitlines()[-1].startswith(f"wrote {path}, ")
+    *_, written, weights = capsys.readouterr().out.splitlines()
+    assert written.startswith(f"wrote {path}, ")
+    assert weights == "by the weights of the best epoch on validation data (selected)"
     before = load_pruned(path)
     # Again, with an evaluation this time: nothing is lost.
     assert call(run, "--share", "0.95", "--format", "sparse", "--evaluate") == 0

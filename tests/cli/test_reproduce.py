@@ -102,3 +102,16 @@ def test_a_mistake_is_one_line_and_exit_code_2(argv, message, tmp_path, capsys):
     assert message in captured.err
     assert captured.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_two_claims_one_after_the_other_stay_in_one_folder(tmp_path):
+    """As it is typed: the second command keeps the first one's verdict."""
+    for name in ("A.alg.step", "A.alg.gd"):
+        command = [sys.executable, "-m", "mirrormargin", "reproduce", name, "--workers", "1"]
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert result.returncode == 0, result.stderr
+    rows = json.loads((tmp_path / "mirrormargin-claims" / "claims.json").read_text())["claims"]
+    assert {row["id"]: row["verdict"] for row in rows} == {
+        "A.alg.step": "reproduced",
+        "A.alg.gd": "reproduced",
+    }

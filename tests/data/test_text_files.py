@@ -1,6 +1,8 @@
 """Texts of one's own: what is read, and what is refused with the line that is wrong."""
 
+import gzip
 import json
+import lzma
 
 import pytest
 
@@ -77,15 +79,16 @@ def test_a_row_with_more_fields_than_columns_is_refused(tmp_path):
 
 def test_equal_texts_with_different_labels_are_counted(tmp_path):
     path = write_jsonl(tmp_path / "own.jsonl", [*ROWS, {**ROWS[0], "label": "dull"}, ROWS[1]])
-    _, note, _ = read_own_texts(path, "text", "label")
-    assert "Dropped: 2 rows" in note
+    note = read_own_texts(path, "text", "label").note
+    assert "Dropped: 2 repeated" in note
     assert "1 of them with another label" in note
 
 
 def test_rows_of_tabs_are_read(tmp_path):
     lines = [f"film {number}\t{number % 2}" for number in range(8)]
     (tmp_path / "own.tsv").write_text("text\tlabel\n" + "\n".join(lines), encoding="utf-8")
-    parts, _, classes = read_own_texts(tmp_path / "own.tsv", "text", "label")
+    own = read_own_texts(tmp_path / "own.tsv", "text", "label")
+    parts, classes = own.splits, own.classes
     assert classes == ("0", "1")
     assert sum(len(part.first) for part in parts.values()) == 8
 
@@ -94,16 +97,16 @@ def test_what_is_there_twice_counts_once(tmp_path):
     path = write_jsonl(
         tmp_path / "own.jsonl", [*ROWS, *({**row, "text": row["text"].upper()} for row in ROWS)]
     )
-    parts, note, _ = read_own_texts(path, "text", "label")
-    assert sum(len(part.first) for part in parts.values()) == 40
-    assert "40 rows whose text was there before" in note
+    own = read_own_texts(path, "text", "label")
+    assert sum(len(part.first) for part in own.splits.values()) == 40
+    assert own.dropped == {"repeated": 40}
+    assert own.note.endswith("Dropped: 40 repeated.")
 
 
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
         ({"text": "a film"}, r"line 3: there is no 'label', only 'text'; name the columns"),
-        ({"text": "  ", "label": "good"}, r"line 3: 'text' is '  ', not a text"),
         ({"text": 7, "label": "good"}, r"line 3: 'text' is 7, not a text"),
         ({"text": "a film", "label": None}, r"line 3: 'label' is None; give the name or number"),
         ({"text": "a film", "label": 0.5}, r"line 3: 'label' is 0.5; give"),
@@ -152,3 +155,63 @@ def test_an_empty_file_is_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(DataError, match=r"has 0 classes \(no rows\)"):
         read_own_texts(tmp_path / name, "text", "label")
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz"])
+@pytest.mark.parametrize("form", [".csv", ".tsv", ".jsonl"])
+def test_a_compressed_file_is_read_as_the_plain_one(tmp_path, form, ending):
+    plain = tmp_path / f"own{form}"
+    if form == ".jsonl":
+        write_jsonl(plain, ROWS)
+    else:
+        tab = "\t" if form == ".tsv" else ","
+        lines = [f"text{tab}label", *(f"{row['text']}{tab}{row['label']}" for row in ROWS)]
+        plain.write_text("\n".join(lines) + "\n")
+    packed = tmp_path / f"own{form}{ending}"
+    pack = gzip.compress if ending == ".gz" else lzma.compress
+    packed.write_bytes(pack(plain.read_bytes()))
+    assert read_own_texts(packed, "text", "label").splits == (
+        read_own_texts(plain, "text", "label").splits
+    )
+    packed.write_bytes(pack(plain.read_bytes())[:-9])
+    with pytest.raises(DataError, match="is damaged"):
+        read_own_texts(packed, "text", "label")
+
+
+def test_rows_without_a_text_are_dropped_and_counted(tmp_path):
+    empty = [{"text": text, "label": "good"} for text in ("", "  ", None)]
+    own = read_own_texts(write_jsonl(tmp_path / "own.jsonl", [*ROWS, *empty]), "text", "label")
+    assert own.dropped == {"empty": 3}
+    assert own.note.endswith("Dropped: 3 empty.")
+    assert sum(len(part.first) for part in own.splits.values()) == len(ROWS)
+
+
+def test_a_test_file_is_all_for_test_and_nothing_of_it_is_learnt(tmp_path):
+    path = write_jsonl(tmp_path / "own.jsonl", ROWS)
+    new = [{"text": "a new film", "label": ROWS[0]["label"]}]
+    test = write_jsonl(tmp_path / "held.jsonl", [*ROWS[:3], *new])
+    own = read_own_texts(path, "text", "label", test)
+    assert own.splits["test"].first == [row["text"] for row in [*ROWS[:3], *new]]
+    assert own.dropped == {"in held.jsonl too": 3}
+    rest = own.splits["train"].first + own.splits["validation"].first
+    assert sorted(rest) == sorted(row["text"] for row in ROWS[3:])
+    write_jsonl(test, [{"text": "a film", "label": "other"}])
+    with pytest.raises(DataError, match=r"has the class 'other', which .* does not have"):
+        read_own_texts(path, "text", "label", test)
+
+
+def test_the_words_of_a_file_are_a_vocabulary(tmp_path, monkeypatch):
+    """Nothing has to be fetched, and words that are not learnt from are unknown."""
+    monkeypatch.setenv("MIRRORMARGIN_DATA", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = write_jsonl(tmp_path / "own.jsonl", ROWS)
+    with pytest.raises(DataError, match="needs the vocabulary"):
+        load_data(path)
+    data = load_data(path, vocabulary="words", vocab_size=1000)
+    assert data.vocabulary[:4] == ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+    words = set(" ".join(row["text"] for row in ROWS).lower().split())
+    assert set(data.vocabulary[4:]) <= words
+    assert not (data.train.inputs == 1).any()  # [UNK]
+    assert int(data.token_counts.max()) <= data.shape[0]
+    with pytest.raises(DataError, match="a vocabulary of words is for a file of texts"):
+        load_data("imdb", vocabulary="words")

@@ -3,7 +3,13 @@ import re
 
 import pytest
 
-from mirrormargin.figures.palette import HEAT, find_color
+from mirrormargin.figures.palette import (
+    DIVERGING,
+    HEAT,
+    choose_distinct_looks,
+    find_color,
+    measure_distance,
+)
 
 GROUPS = ["p = 1.1", "p = 1.75", "p = 2", "p = 3", "p = 10", "gradient descent", "normalised"]
 
@@ -62,3 +68,46 @@ def test_the_heat_scale_runs_from_paper_to_ink_without_turning() -> None:
     dark = [_luminance(color.dark) for color in HEAT]
     assert light == sorted(light, reverse=True)
     assert dark == sorted(dark)
+
+
+def test_small_exponents_that_people_train_with_are_told_apart() -> None:
+    for a, b in itertools.combinations(["p = 1.05", "p = 1.1", "p = 1.5", "p = 2"], 2):
+        for one, other in zip(find_color(a), find_color(b), strict=True):
+            assert measure_distance(one, other) > 75
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["AdamW", "AdamW + L1", "MirrorAdam p=1.05", "MirrorAdam p=1.1", "MirrorAdam p=1.5"],
+        [f"MirrorAdam p=1.1, seed {seed}" for seed in range(8)],
+        [f"p = {p}" for p in (1.01, 1.02, 1.05, 1.1, 1.2, 2, 3, 3.1)],
+    ],
+)
+def test_no_two_runs_have_a_colour_that_could_be_the_other(names: list[str]) -> None:
+    looks = choose_distinct_looks(names)
+    assert [look.name for look in looks] == names
+    for a, b in itertools.combinations(looks, 2):
+        for one, other in zip(find_color(a.group), find_color(b.group), strict=True):
+            assert measure_distance(one, other) >= 60
+    for look in looks:
+        color = find_color(look.group)
+        assert _contrast(color.light, "#ffffff") >= 3
+        assert _contrast(color.dark, "#14161a") >= 3
+
+
+def test_a_run_keeps_the_colour_of_its_method_if_it_can() -> None:
+    groups = [look.group for look in choose_distinct_looks(["AdamW + L1", "MirrorAdam p=1.1"])]
+    assert groups == ["AdamW", "p = 1.1"]
+
+
+def test_more_runs_than_colours_differ_in_dashes() -> None:
+    looks = choose_distinct_looks([f"AdamW, seed {seed}" for seed in range(30)])
+    assert len({(look.group, look.style) for look in looks}) == 30
+
+
+def test_the_signed_scale_meets_in_the_paper() -> None:
+    assert DIVERGING[len(DIVERGING) // 2] == HEAT[0]
+    light = [_luminance(color.light) for color in DIVERGING]
+    assert light[:3] == sorted(light[:3])
+    assert light[2:] == sorted(light[2:], reverse=True)

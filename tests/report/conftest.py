@@ -14,6 +14,7 @@ from training_arrays import TRAINING_EVIDENCE
 
 from mirrormargin.claims.evidence import Evidence, write_evidence
 from mirrormargin.report import write_report
+from mirrormargin.runs import seal
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -25,7 +26,7 @@ def claims_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if claim["evidence"]:
             name = claim["experiment"]
             write_evidence(folder / claim["evidence"], Evidence(name, {}, EVIDENCE[name]))
-    (folder / "claims.json").write_text(json.dumps(make_claims()))
+    (folder / "claims.json").write_text(json.dumps(seal(make_claims())))
     return folder
 
 

@@ -25,8 +25,12 @@ def record():
 
 def test_a_training_has_curves_ends_and_maps(record, tmp_path: Path) -> None:
     record.save(tmp_path / "mine")
-    curves, maps = _build(tmp_path)
-    assert (curves.name, maps.name) == ("training-mine", "attention-mine")
+    curves, maps, matrices = _build(tmp_path)
+    assert (curves.name, maps.name, matrices.name) == (
+        "training-mine",
+        "attention-mine",
+        "matrices-mine",
+    )
     assert [panel.title for panel in curves.panels] == ["direction", "norm", "loss"]
     norm = curves.panels[1].series[0]
     assert norm.label == "p = 1.75"
@@ -46,8 +50,10 @@ def test_a_training_has_curves_ends_and_maps(record, tmp_path: Path) -> None:
 def test_a_training_without_path_or_target_has_what_is_there(tmp_path: Path) -> None:
     record = mm.train_attention(PROBLEMS[0], p=2, num_steps=20, target=None)
     record.save(tmp_path / "mine")
-    (curves,) = _build(tmp_path)
+    curves, maps = _build(tmp_path)
     assert [panel.title for panel in curves.panels] == ["norm", "loss"]
+    assert maps.panels[0].heat is not None
+    assert maps.panels[0].heat.frame_labels == ("step 20",)
 
 
 def _interrupt(folder: Path, **options) -> None:
@@ -91,16 +97,17 @@ def test_a_complete_training_is_not_called_interrupted(record, tmp_path: Path) -
     record.save(tmp_path / "mine")
     table = _build(tmp_path)[0].table
     assert table is not None
-    assert [row[6] for row in table.rows] == ["2 all steps"] * 2
+    assert [row[6] for row in table.rows] == ["all steps"] * 2
 
 
 def test_a_training_deep_down_is_named_by_its_place_and_its_files_lie_flat(
     record, tmp_path: Path
 ) -> None:
     record.save(tmp_path / "sphere" / "first")
-    curves, maps = _build(tmp_path)
+    curves, maps, matrices = _build(tmp_path)
     assert curves.title == "Training sphere/first"
     assert (curves.name, maps.name) == ("training-sphere-first", "attention-sphere-first")
+    assert matrices.name == "matrices-sphere-first"
 
 
 def test_flows_share_a_figure_with_one_bound_for_each_exponent(tmp_path: Path) -> None:
@@ -109,7 +116,7 @@ def test_flows_share_a_figure_with_one_bound_for_each_exponent(tmp_path: Path) -
             mm.mirror_flow(problem, p, decades=8).save(tmp_path / f"seed-{seed}-p-{p:g}")
     (figure,) = _build(tmp_path)
     labels = [series.label for series in figure.panels[0].series]
-    assert labels.count("p = 1.75") == 2
+    assert labels[:4] == [f"p = {p}, seed-{seed}" for seed in (1, 2) for p in ("1.75", "2")]
     assert labels.count("proven class, p = 1.75") == labels.count("proven class, p = 2") == 1
     assert figure.table is not None
     assert figure.table.rows[0][0] == "seed-1-p-1.75"

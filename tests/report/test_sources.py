@@ -14,7 +14,7 @@ from mirrormargin.claims.evidence import Evidence, write_evidence
 from mirrormargin.errors import MirrorMarginError, ReportError
 from mirrormargin.report import write_report
 from mirrormargin.report.contents import arrange_contents, read_sources
-from mirrormargin.runs import write_run
+from mirrormargin.runs import seal, write_run
 
 
 def _write_evidence(folder: Path, name: str = "directions") -> None:
@@ -85,7 +85,7 @@ def test_the_same_claims_from_two_folders_stand_side_by_side(
     claims_folder: Path, tmp_path: Path
 ) -> None:
     other = shutil.copytree(claims_folder, tmp_path / "other")
-    (other / "claims.json").write_text(json.dumps({**make_claims(), "seed": 7}))
+    (other / "claims.json").write_text(json.dumps(seal({**make_claims(), "seed": 7})))
     text = write_report([claims_folder, other], tmp_path / "r.html").read_text()
     profile = make_claims()["profile"]
     for folder, seed in ((claims_folder, make_claims()["seed"]), (other, 7)):
@@ -102,7 +102,7 @@ def test_a_claim_without_a_figure_of_its_own_gets_that_of_its_experiment(tmp_pat
     claim["evidence"] = "evidence/factors"
     document = {**make_claims(), "claims": [claim]}
     _write_evidence(tmp_path / "evidence" / "factors", "factors")
-    (tmp_path / "claims.json").write_text(json.dumps(document))
+    (tmp_path / "claims.json").write_text(json.dumps(seal(document)))
     (only,) = arrange_contents(read_sources([tmp_path])).claims
     assert only["figures"] == ["factors"]
 
@@ -118,7 +118,7 @@ def _rename_kind(folder: Path) -> None:
 def _drop_title(folder: Path) -> None:
     document = make_claims()
     del document["claims"][0]["title"]
-    (folder / "claims.json").write_text(json.dumps(document))
+    (folder / "claims.json").write_text(json.dumps(seal(document)))
 
 
 def _drop_evidence(folder: Path) -> None:

@@ -5,12 +5,14 @@ import io
 import json
 import os
 import pickle
+import random
+import warnings
 
 import numpy as np
 import pytest
 
 from mirrormargin.errors import RunError
-from mirrormargin.runs import check_writable, read_run, write_atomically, write_run
+from mirrormargin.runs import check_writable, read_run, seal, write_atomically, write_run
 
 ARRAYS = {
     "reals": np.array([[1.5, np.nan], [np.inf, -0.0]]),
@@ -30,7 +32,7 @@ def edit(folder, change):
     path = folder / "run.json"
     document = json.loads(path.read_text())
     change(document)
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(seal(document)))
 
 
 def arrays_file(folder):
@@ -262,3 +264,32 @@ def test_a_file_that_cannot_be_written_is_known_before(tmp_path):
         check_writable(tmp_path / "a" / "new")
     with pytest.raises(RunError, match="cannot be written: Not a directory"):
         check_writable(tmp_path / "file" / "new", make_folders=True)
+
+
+def test_an_edited_or_flipped_document_is_noticed(tmp_path):
+    write(tmp_path)
+    path = tmp_path / "run.json"
+    whole = path.read_bytes()
+    right = read_run(tmp_path, "walk")[0]
+    for bit in random.Random(0).sample(range(8 * len(whole)), 300):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the name of the checksum itself
+                found = read_run(tmp_path, "walk")[0]
+        except RunError:
+            continue
+        assert {key: found[key] for key in right} == right
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_run_of_an_earlier_version_is_read_with_a_notice(tmp_path):
+    write(tmp_path)
+    path = tmp_path / "run.json"
+    document = json.loads(path.read_text())
+    del document["checksum"]
+    path.write_text(json.dumps(document))
+    with pytest.warns(UserWarning, match="has no checksum"):
+        read_run(tmp_path, "walk")

@@ -83,6 +83,7 @@ def list_variants():
             new = (("head.*", {"p": 3.0}),) if item.name == "groups" else _change(old)
             if part == "model" and "dropout" in item.name:
                 new = 0.25
+            new = {"test_data": "held.csv", "vocabulary": "words"}.get(item.name, new)
             yield f"{part}.{item.name}", replace(BASE, **{part: replace(inner, **{item.name: new})})
 
 

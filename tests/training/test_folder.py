@@ -58,6 +58,7 @@ def test_the_status_says_how_far_a_training_is(data, tmp_path):
     assert folder.read_step() == 6
 
 
+@pytest.mark.filterwarnings("ignore:.*has no checksum")
 def test_other_things_and_damage_are_told_apart(data, tmp_path):
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "thesis.tex").write_text("")

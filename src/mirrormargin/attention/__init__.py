@@ -1,4 +1,4 @@
-"""The lab: one attention layer whose key-query matrix is trained on labelled sequences."""
+"""What is trained in the lab? One attention layer, its key-query matrix, on labelled sequences."""
 
 from mirrormargin.attention import synthetic
 from mirrormargin.attention.problem import AttentionProblem

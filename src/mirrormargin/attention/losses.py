@@ -14,16 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-__all__ = ["LOSSES", "MarginLoss"]
+__all__ = ["LOSSES", "LossName", "MarginLoss"]
 
 Array = NDArray[np.float64]
 
-TINY = -36.0  # the logarithm of what is nothing beside 1
+LossName = Literal["logistic", "exponential", "correlation"]
+TINY = -36.0  # 1 + e^-36 is 1 up to rounding
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def _log_expm1(log_x: Array) -> Array:
     return np.where(log_x < TINY, log_x, x + np.log(-np.expm1(-np.maximum(x, np.exp(TINY)))))
 
 
-LOSSES: Mapping[str, MarginLoss] = MappingProxyType(
+LOSSES: Mapping[LossName, MarginLoss] = MappingProxyType(
     {
         "logistic": MarginLoss(
             value=_logistic_value,

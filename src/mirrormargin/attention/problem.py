@@ -22,12 +22,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrormargin.arguments import check_choice, check_finite, read_array
+from mirrormargin.arguments import check_choice, check_finite, check_kind, read_array
 from mirrormargin.attention.logits import attend, find_log_loss_gap, find_logit_gradient
-from mirrormargin.attention.losses import LOSSES, MarginLoss
+from mirrormargin.attention.losses import LOSSES, LossName, MarginLoss
 from mirrormargin.errors import ProblemError
 
-__all__ = ["AttentionProblem", "read_labels", "read_problems", "read_queries", "read_tokens"]
+__all__ = [
+    "AttentionProblem",
+    "check_problem",
+    "read_labels",
+    "read_problems",
+    "read_queries",
+    "read_tokens",
+]
 
 Array = NDArray[np.float64]
 
@@ -61,7 +68,7 @@ class AttentionProblem:
     queries: Array
     labels: Array
     head: Array
-    loss_name: str
+    loss_name: LossName
 
     def __init__(
         self,
@@ -69,7 +76,7 @@ class AttentionProblem:
         queries: ArrayLike | Any,
         labels: ArrayLike | Any,
         head: ArrayLike | Any,
-        loss: str = "logistic",
+        loss: LossName = "logistic",
     ) -> None:
         X = read_tokens(tokens)
         n, _, d = X.shape
@@ -244,6 +251,16 @@ def read_labels(labels: Any, n: int) -> Array:
             " in {0, 1}"
         )
     return y
+
+
+def check_problem(problem: Any) -> AttentionProblem:
+    """One problem, for what takes no more than one.
+
+    Raises:
+        ProblemError: If it is something else, such as a list of problems.
+    """
+    advice = "one in a call" if isinstance(problem, (list, tuple)) else "made from your arrays"
+    return check_kind("problem", problem, AttentionProblem, advice)
 
 
 def read_problems(problems: Any, *, same_loss: bool = False) -> tuple[AttentionProblem, ...]:

@@ -64,7 +64,7 @@ def mean_at_least(name: str, values: ArrayLike, bound: float, kind: str = STATEM
 def mean_near(
     name: str, values: ArrayLike, published: float, tol: float, kind: str = NUMBER
 ) -> Check:
-    """The mean over seeds is a published number, up to how exactly that one is known."""
+    """The mean over seeds is within ``tol``, the precision of the published number, of it."""
     mean, low, high = find_interval(values)
     near = bool(abs(mean - published) <= tol)
     return Check(name, kind, f"{published:g} ± {tol:g}", mean, low, high, near)
@@ -73,7 +73,7 @@ def mean_near(
 def mean_covers(
     name: str, values: ArrayLike, published: float, tol: float, kind: str = NUMBER
 ) -> Check:
-    """The interval of the mean comes as near to a published number as that one is known."""
+    """The interval of the mean, widened by ``tol`` on both sides, holds the published number."""
     mean, low, high = find_interval(values)
     low, high = (mean, mean) if low is None or high is None else (low, high)
     covers = bool(low - tol <= published <= high + tol)
@@ -134,7 +134,7 @@ def check_size(evidence: Evidence) -> Check:
 
 
 def check_seeds(values: NDArray[Any]) -> Check:
-    """Of fewer seeds a difference is an anecdote: then no verdict is better than "differently"."""
+    """There are at least 3 seeds; with fewer the best verdict is "reproduced differently"."""
     return all_at_least("seeds", values.shape[-1], 3, kind=NUMBER)
 
 

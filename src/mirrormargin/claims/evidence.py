@@ -25,6 +25,7 @@ from mirrormargin.errors import RunError
 from mirrormargin.runs import read_run, write_atomically, write_run
 
 __all__ = [
+    "EVIDENCE",
     "Evidence",
     "find_digest",
     "find_record",
@@ -33,17 +34,9 @@ __all__ = [
     "write_evidence",
 ]
 
-KIND = "evidence"
-ROOMS = (
-    "geometry",
-    "optim",
-    "attention",
-    "svm",
-    "dynamics",
-    "data",
-    "models",
-    "training",
-)
+EVIDENCE = "evidence"  # the kind of these runs, and the name of the folder that holds them
+# Rooms whose code shapes no numbers: when a file of any other room changes, evidence is run again.
+OTHER_ROOMS = ("claims", "cli", "figures", "report", "runs")
 RUN_NOW, STORED = "run now", "stored record"
 ORIGIN = ("command", "data_sha256", "versions")
 RECORD_KEYS = ("experiment", *ORIGIN, "settings", "arrays")
@@ -82,7 +75,7 @@ def find_digest(experiment: str, settings: dict[str, Any], sources: Sequence[Pat
     Args:
         experiment: Its name.
         settings: Sizes and seeds.
-        sources: Files that make the numbers, beside those of the rooms below.
+        sources: Files that make the numbers, beside those of the rooms that count.
     """
     own = [hashlib.sha256(file.read_bytes()).hexdigest() for file in sources]
     text = json.dumps([experiment, settings, own, _digest_rooms()], sort_keys=True)
@@ -93,8 +86,9 @@ def find_digest(experiment: str, settings: dict[str, Any], sources: Sequence[Pat
 def _digest_rooms() -> str:
     digest = hashlib.sha256()
     package = Path(__file__).parents[1]
-    for room in ROOMS:
-        for file in sorted((package / room).rglob("*.py")):
+    rooms = {file.parent for file in package.glob("*/__init__.py")}
+    for room in sorted(room for room in rooms if room.name not in OTHER_ROOMS):
+        for file in sorted(room.rglob("*.py")):
             digest.update(file.read_bytes())
     return digest.hexdigest()
 
@@ -107,7 +101,7 @@ def write_evidence(folder: Path, evidence: Evidence) -> None:
     """
     names = ("experiment", "settings", "seconds")
     document = {name: getattr(evidence, name) for name in names}
-    write_run(folder, KIND, document, evidence.arrays)
+    write_run(folder, EVIDENCE, document, evidence.arrays)
 
 
 def read_evidence(folder: Path) -> Evidence:
@@ -116,7 +110,7 @@ def read_evidence(folder: Path) -> Evidence:
     Raises:
         RunError: If there is none, or it is damaged.
     """
-    document, arrays = read_run(folder, KIND)
+    document, arrays = read_run(folder, EVIDENCE)
     try:
         names = ("experiment", "settings", "seconds")
         return Evidence(**{name: document[name] for name in names}, arrays=arrays)

@@ -1,7 +1,7 @@
-r"""Running experiments, examining claims on them, and keeping both.
+r"""Running stories, examining claims on their evidence, and keeping both.
 
     OUT/claims.json                          verdicts with all that led to them
-    OUT/evidence/<experiment>-<digest>/      the arrays of each story
+    OUT/evidence/<story>-<digest>/           the arrays of each story
     OUT/evidence/.../parts/<number>/         while it runs: the parts that are done
 
 All is written whole or not at all, so the same command resumes where it was stopped, even killed.
@@ -26,7 +26,7 @@ from mirrormargin.claims.trainings import Trainings
 from mirrormargin.claims.workers import PART, Part, run_parts
 from mirrormargin.environment import describe_environment
 from mirrormargin.errors import ClaimError, RunError
-from mirrormargin.runs import hold_lock, read_run
+from mirrormargin.runs import RUN_FILE, hold_lock, read_run
 
 __all__ = ["reproduce"]
 
@@ -86,7 +86,7 @@ def reproduce(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{out} cannot be made: {error.strerror}") from error
-    if (out / "run.json").exists():
+    if (out / RUN_FILE).exists():
         raise RunError(f"{out} is the folder of a run: choose another for claims")
     with hold_lock(out / ".lock", wait=False):
         trainings = Trainings(
@@ -111,25 +111,25 @@ def _reproduce(
     progress: Progress | None,
 ) -> dict[str, Any]:
     needed = {claim.experiment for claim in claims}
-    stories = {name: one for name, one in STORIES.items() if name in needed}
-    run_now = [one for one in stories.values() if one.run is not None]
-    settings = {one.name: one.choose_settings(profile, seed) for one in run_now}
-    folders = {one.name: one.name_folder(out, profile, seed) for one in run_now}
+    stories = {name: story for name, story in STORIES.items() if name in needed}
+    run_now = [story for story in stories.values() if story.run is not None]
+    settings = {story.name: story.choose_settings(profile, seed) for story in run_now}
+    folders = {story.name: story.name_folder(out, profile, seed) for story in run_now}
     if fresh:
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)
     _collect(run_now, settings, folders, workers, progress)
     evidence: dict[str, Evidence | None] = {
         name: read_evidence(folders[name])
-        if one.run is not None
-        else trainings.find_evidence(one, progress)
-        for name, one in stories.items()
+        if story.run is not None
+        else trainings.find_evidence(story, progress)
+        for name, story in stories.items()
     }
     judged = _add_earlier(claims, out, profile, seed, evidence, folders, trainings)
-    for name, one in evidence.items():
-        if name not in folders and one is not None:  # a report draws what is in the folder
+    for name, found in evidence.items():
+        if name not in folders and found is not None:  # a report draws what is in the folder
             folders[name] = STORIES[name].name_folder(out, profile, seed)
-            write_evidence(folders[name], one)
+            write_evidence(folders[name], found)
     rows = []
     for claim in judged:
         row = describe_claim(claim, evidence[claim.experiment])
@@ -142,7 +142,7 @@ def _reproduce(
         "seed": seed,
         "claims": rows,
         "environment": describe_environment(),
-        "seconds": {name: one.seconds for name, one in evidence.items() if one is not None},
+        "seconds": {name: found.seconds for name, found in evidence.items() if found is not None},
     }
     return write_claims(out, document)
 
@@ -166,13 +166,13 @@ def _add_earlier(
     for claim in CLAIMS:
         if claim.id not in earlier - kept:
             continue
-        one = STORIES[claim.experiment]
-        if one.name not in evidence:
-            folder = one.name_folder(out, profile, seed)
-            if one.run is None:
-                evidence[one.name] = trainings.without_training().find_evidence(one)
+        story = STORIES[claim.experiment]
+        if story.name not in evidence:
+            folder = story.name_folder(out, profile, seed)
+            if story.run is None:
+                evidence[story.name] = trainings.without_training().find_evidence(story)
             elif _is_there(lambda folder=folder: read_evidence(folder)):
-                evidence[one.name], folders[one.name] = read_evidence(folder), folder
+                evidence[story.name], folders[story.name] = read_evidence(folder), folder
             else:
                 continue
         kept.add(claim.id)
@@ -190,15 +190,15 @@ def _collect(
     """Run the parts that are missing, and join those of each story when it has them all."""
     missing: dict[str, list[Part]] = {}
     total = 0
-    for one in _order(stories):
-        chosen, folder = settings[one.name], folders[one.name]
+    for story in _order(stories):
+        chosen, folder = settings[story.name], folders[story.name]
         parts = [
-            Part(one.name, chosen, part, folder / "parts" / str(index))
-            for index, part in enumerate(one.split(chosen))
+            Part(story.name, chosen, part, folder / "parts" / str(index))
+            for index, part in enumerate(story.split(chosen))
         ]
         total += len(parts)
         if not _is_there(lambda folder=folder: read_evidence(folder)):
-            missing[one.name] = [
+            missing[story.name] = [
                 part
                 for part in parts
                 if not _is_there(lambda part=part: read_run(part.folder, PART))
@@ -208,11 +208,11 @@ def _collect(
     done = total - sum(map(len, missing.values()))
 
     def finish(name: str) -> None:
-        one, chosen, folder = STORIES[name], settings[name], folders[name]
-        count = len(one.split(chosen))
+        story, chosen, folder = STORIES[name], settings[name], folders[name]
+        count = len(story.split(chosen))
         parts = [read_run(folder / "parts" / str(index), PART) for index in range(count)]
         seconds = round(sum(document["seconds"] for document, _ in parts), 2)
-        arrays = one.join([arrays for _, arrays in parts])
+        arrays = story.join([arrays for _, arrays in parts])
         write_evidence(folder, Evidence(name, chosen, arrays, seconds=seconds))
         shutil.rmtree(folder / "parts", ignore_errors=True)
 

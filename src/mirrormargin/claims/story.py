@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from mirrormargin.claims.campaign.training_table import TrainingTable
 from mirrormargin.claims.claim import Claim
-from mirrormargin.claims.evidence import Evidence, find_digest
+from mirrormargin.claims.evidence import EVIDENCE, Evidence, find_digest
 from mirrormargin.figures import Figure
 
 __all__ = ["PROFILES", "Arrays", "Settings", "Story", "list_seeds", "split_seeds"]
@@ -37,8 +37,8 @@ Settings = dict[str, Any]
 class Story:
     """An experiment with its claims and figures.
 
-    A story either has ``run``, or is made of trainings on real data (``table``), or needs something
-    that is not here (``needs``); in the last two cases a stored record can be examined.
+    A story either has ``run``, or is made of trainings on real data (``table``), or cannot be run
+    because something is missing (``needs``); in the last two cases a stored record can be examined.
 
     Attributes:
         name: Used in folder names.
@@ -46,7 +46,8 @@ class Story:
         arrays: What each array is: from names, separated by commas, to "axes: meaning", such as
             ``{"p, seed": "S: of each flow", "divergence": "S R: D along it"}``. A letter stands for
             the same size throughout; arrays that may hold nan say so.
-        claims: What rests on it. A claim without figures is shown by the one of the story's name.
+        claims: The claims that are examined on it. A claim that names no figures gets the figure
+            that has the name of the story.
         draw: Each from evidence to a figure, or to None if it shows nothing. Figures of one name,
             of several stories, become one.
         profiles: Settings of each profile that differs from the one before: "quick" at least.
@@ -58,7 +59,7 @@ class Story:
         early: Whether it can run while another process compiles the training loop.
         table: The trainings that it is made of. The quick profile examines their stored record, the
             others train what has no record.
-        needs: What a run takes that is not here, in words.
+        needs: What is missing to run it, in words; "" if nothing is.
     """
 
     name: str
@@ -110,7 +111,7 @@ class Story:
         """Where the evidence is kept: a folder for each combination of settings and code."""
         settings = {} if self.run is None else self.choose_settings(profile, seed)
         digest = find_digest(self.name, settings, self._list_sources())
-        return out / "evidence" / f"{self.name}-{digest}"
+        return out / EVIDENCE / f"{self.name}-{digest}"
 
     def _list_sources(self) -> list[Path]:
         """The file of ``run``, and those beside it that it takes something from."""

@@ -1,12 +1,18 @@
-"""SIGINT and SIGTERM: raised at once, or noted until a loop can stop without losing anything."""
+"""SIGINT and SIGTERM: raised at once, or noted until a loop can stop without losing anything.
+
+A signal that comes while a module is imported ends the process there and then: an exception would
+have to pass through the C code of a library that is half set up, and some abort on it.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from types import FrameType
 
 __all__ = [
     "NotedSignals",
@@ -16,6 +22,7 @@ __all__ = [
     "raise_on_signals",
 ]
 
+IMPORTS = "<frozen importlib._bootstrap>"  # the file of the code that imports modules
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _received: signal.Signals | None = None  # the last one, since main() began
 
@@ -79,15 +86,35 @@ class NotedSignals:
             yield
 
 
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported where a signal has come."""
+    while frame is not None:
+        if frame.f_code.co_filename == IMPORTS:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _end_at_once() -> None:
+    """End the process as main() would, without raising anything."""
+    with suppress(Exception):
+        sys.stdout.flush()
+    with suppress(OSError):
+        os.write(2, f"mirrormargin: {describe()}\n".encode())
+    os._exit(exit_code())
+
+
 @contextmanager
 def _handle(act: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread gets signals
         return
 
-    def handle(number: int, frame: Any) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         global _received
         _received = signal.Signals(number)
+        if _is_importing(frame):
+            _end_at_once()
         act()
 
     before = {number: signal.getsignal(number) for number in SIGNALS}

@@ -145,14 +145,19 @@ Positive = Annotated[int, _one(_read_positive, metavar="N")]
 
 # The options themselves.
 Exponent = Annotated[
-    float, _one(_read_exponent, metavar="P", help="Exponent of the geometry, above 1.")
+    float,
+    _one(
+        _read_exponent,
+        metavar="P",
+        help="Exponent p > 1 of the potential: 2 is the usual step, near 1 weights become sparse.",
+    ),
 ]
 Exponents = Annotated[
     tuple[float, ...],
     _distinct(
         lambda text: (_read_exponent(text),),
         metavar="P...",
-        help="Exponents of the geometry, above 1.",
+        help="Exponents p > 1 of the potential.",
     ),
 ]
 Seeds = Annotated[

@@ -18,7 +18,7 @@ from mirrormargin.cli.options import (
     show_examples,
 )
 from mirrormargin.cli.terminal import print_json, print_table, say
-from mirrormargin.cli.trained_model import Trained, load_unchanged_data
+from mirrormargin.cli.trained_model import Trained, describe_weights, load_unchanged_data
 from mirrormargin.errors import ModelError, RunError, TrainingError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def prune(
     folder: Trained,
     /,
     *,
-    share: Share,
+    share: Share | None = None,
     matrices: Annotated[str, Parameter(metavar="NAME")] = "blocks",
     ranking: Literal["global", "matrix"] = "global",
     weights: Literal["selected", "final"] = "selected",
@@ -73,7 +73,8 @@ def prune(
     The result is written to a file. Nothing is trained again.
 
     Args:
-        share: Share of the entries to remove, between 0 and 1.
+        share: Share of the entries to remove, between 0 and 1; without it, the message says which
+            one this model stands.
         matrices: blocks, attention (keys, queries and values), or a regular expression for names
             such as blocks.0.query.weight.
         ranking: Remove the smallest entries of all matrices, or the same share of each.
@@ -82,12 +83,14 @@ def prune(
         evaluate: Measure the accuracy on validation data, before and after.
         out: Where to write it. [default: in FOLDER, named by the share]
     """
-    if not 0 < share < 1:
+    if share is not None and not 0 < share < 1:
         raise TrainingError(f"--share is {share:g}: give a number between 0 and 1, such as 0.95")
     from mirrormargin.training import TrainingFolder
 
     trained = TrainingFolder(folder)
     trained.read_config()
+    if share is None:
+        raise TrainingError(f"--share is missing: {_suggest_share(trained)}")
     file = _check_file(trained, out or trained.name_pruned(share, format))
     from mirrormargin.training import pruning
     from mirrormargin.training.sparsity import select_matrices
@@ -116,6 +119,24 @@ def prune(
         report["accuracy"] = _evaluate(config, data, original, file)
     print_json(report) if json else _print(report, quiet)
     return 0
+
+
+def _suggest_share(folder: TrainingFolder) -> str:
+    """What to give: the largest share that the summary found to cost at most a point."""
+    summary = folder.read_summary()
+    if summary is None:
+        return "give the share of the weights to remove, such as 0.9"
+    part = summary["validation"]
+    pairs = zip(summary["shares"], part["frontier"]["blocks"], strict=True)
+    kept = [pair for pair in pairs if pair[1] >= part["unpruned"] - 1]
+    if not kept:
+        least = summary["shares"][0]
+        return f"this model loses more than a point at {least:g} already, so give less"
+    share, accuracy = max(kept)
+    return (
+        f"--share {share:g} keeps {accuracy:.2f}% of {part['unpruned']:.2f}% on validation data"
+        " (last epoch), more costs over a point"
+    )
 
 
 def _check_file(folder: TrainingFolder, out: Path) -> Path:
@@ -179,3 +200,4 @@ def _print(report: dict[str, Any], quiet: bool) -> None:
     print_table([*header, *["validation"] * bool(accuracy)], rows, text_column=0)
     if not quiet:
         say(f"wrote {report['file']}, {report['bytes_written']:,} bytes")
+        say(describe_weights(report["weights"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -118,7 +119,9 @@ def reproduce(
         print_verdicts(document)
         _print_accuracies(document)
         if not quiet:
-            say(f"\nwrote {out / 'claims.json'}; for a page with figures:")
+            from mirrormargin.claims.claims_file import CLAIMS_FILE
+
+            say(f"\nwrote {out / CLAIMS_FILE}; for a page with figures:")
             say(f"  mirrormargin report {shlex.quote(str(out))}")
     return judge(document)
 
@@ -127,6 +130,14 @@ INTRODUCTION = """\
 Training attention with mirror descent, and where it ends: what the papers claim, run now on
 small problems, judged from the numbers. It takes about a minute.
 """
+
+# The digits, their model's files, and the page.
+DEMO_LIBRARIES = {
+    "scikit-learn": "sklearn",
+    "safetensors": "safetensors",
+    "Jinja": "jinja2",
+    "Plotly": "plotly",
+}
 
 demo_app = App(
     name="demo",
@@ -154,6 +165,7 @@ def demo(
 
     Prints the verdicts and writes a page with figures.
     """
+    _check_installed()
     if not quiet and not json:
         say(INTRODUCTION)
     document = _run_claims(
@@ -169,6 +181,16 @@ def demo(
     if not quiet and not json:
         say("It has what each claim says and how it is checked; mirrormargin reproduce lists them.")
     return judge(document)
+
+
+def _check_installed() -> None:
+    """Raise at once, not after a minute, if a library of the demo is missing."""
+    missing = [name for name, module in DEMO_LIBRARIES.items() if find_spec(module) is None]
+    if missing:
+        raise ClaimError(
+            f"the demo needs {' and '.join(missing)}, which this Python does not have:"
+            " pip install 'mirrormargin[demo]'; without it, mirrormargin reproduce A gives verdicts"
+        )
 
 
 def _write_page(out: Path, seed: int) -> Path | None:
@@ -201,11 +223,12 @@ def _run_claims(
     The result has the rows of these claims alone; the folder may hold others.
     """
     from mirrormargin import claims as library
+    from mirrormargin.claims.claims_file import CLAIMS_FILE
     from mirrormargin.geometry.threads import count_cores
     from mirrormargin.runs import check_writable
 
     chosen = library.find_claims(names)
-    check_writable(out / "claims.json", make_folders=True)
+    check_writable(out / CLAIMS_FILE, make_folders=True)
     with Progress(1, "reproduce", quiet) as progress:
 
         def show(done: int, total: int, text: str) -> None:

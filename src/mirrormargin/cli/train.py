@@ -28,6 +28,7 @@ from mirrormargin.cli.options import (
     Threads,
     show_examples,
 )
+from mirrormargin.cli.own_data import fit_to_own_data, has_small_batches
 from mirrormargin.cli.terminal import print_json, say
 from mirrormargin.cli.watched_training import (
     find_summary,
@@ -36,7 +37,7 @@ from mirrormargin.cli.watched_training import (
     train_watched,
 )
 from mirrormargin.errors import TrainingError
-from mirrormargin.training.config import OPTIMIZERS
+from mirrormargin.training.config import ADAPTIVE, OPTIMIZERS, WITH_EXPONENT
 from mirrormargin.training.configurations import CONFIGURATIONS, find_configuration
 from mirrormargin.training.settings import override, parse_override
 
@@ -45,17 +46,19 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "train"]
 
-MIRROR = ("MirrorDescent", "MirrorAdam", "Polyak")  # those that have a p
-ADAPTIVE = ("MirrorAdam", "Adam", "AdamW")  # those that have the same learning rates
+DEFAULT_FOLDER = "runs/DATA-SIZE-DIGEST"  # as TrainingFolder.choose names it
+WEIGHT_DECAY = {"AdamW": 0.01}  # torch's default
 OPTIMIZER, LENGTH, DATA, COMPUTING = (
     Group(title, sort_key=index)
     for index, title in enumerate(("Optimizer", "Training", "Data", "Computing"), start=10)
 )
 FOLDER_TEXT = (
     "The configuration has all settings that are not given. The folder of a training,"
-    " runs/CONFIGURATION-DIGEST without --out, keeps checkpoints: the same command resumes a"
+    f" {DEFAULT_FOLDER} without --out, keeps checkpoints: the same command resumes a"
     " training that was stopped or killed, to the same bits, and prints the results of one that"
-    " has ended."
+    " has ended. With --out and more --epochs, one that has ended is trained further."
+    "\n\nWith --data, and unless you give them, --num-train is all of your data, and --batch-size"
+    " and --epochs are chosen for its size."
 )
 
 
@@ -73,7 +76,8 @@ app = App(
         (
             ("train digits/tiny", "a small vision transformer, in seconds, nothing to download"),
             ("train imdb/small --p 1.1 --seed 1", "a text transformer; called again, it continues"),
-            ("train imdb/small --data reviews.csv --set epochs=2", "the same on your own texts"),
+            ("train imdb/small --data reviews.csv --out runs/mine", "the same on your own texts"),
+            ("train --resume runs/mine --epochs 20", "and further"),
             ("train imdb/small --optimizer AdamW --show", "the settings, without training"),
         ),
         more=_list_configurations(),
@@ -83,14 +87,15 @@ app = App(
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Short names of settings; None for what the configuration says.
+class SettingOptions:
+    """Options that are short names of settings; None leaves what the configuration says.
 
     Attributes:
-        optimizer: Instead of the configuration's.
+        optimizer: The optimizer to use instead of the configuration's.
         lr: Learning rate.
         momentum: Momentum of MirrorDescent, SGD and SNGD.
-        weight_decay: Decoupled for AdamW and MirrorAdam.
+        weight_decay: Decoupled for AdamW and MirrorAdam. [default: that of the configuration; 0.01
+            with --optimizer AdamW]
         schedule: Learning rate after the warmup.
         warmup: Share of all steps in which the learning rate rises.
         epochs: Passes through the data.
@@ -100,8 +105,12 @@ class Settings:
         seed_init: Seed of initial weights alone.
         seed_order: Seed of the order of the data alone.
         seed_dropout: Seed of dropout and augmentation alone.
-        data: Other data: the name of a data set, a file .jsonl, .csv or .tsv of texts, or a folder
-            with a folder of images for each class.
+        data: Other data: the name of a data set, a file .jsonl, .csv or .tsv of texts, plain or
+            with .gz or .xz, or a folder with a folder of images for each class.
+        test_data: A second file of texts of your own, all of which is for test; without it, that is
+            a tenth of --data.
+        vocabulary: Your texts by the word pieces of bert-base-uncased, or by their own words, for
+            which nothing is downloaded. [default: wordpiece where it is at hand]
         text_column: Column of the texts in your file. [default: text]
         label_column: Column of the labels in your file. [default: label]
         length: Tokens of a text that are kept.
@@ -125,8 +134,10 @@ class Settings:
     seed_order: Annotated[Count | None, Parameter(group=LENGTH, metavar="SEED")] = None
     seed_dropout: Annotated[Count | None, Parameter(group=LENGTH, metavar="SEED")] = None
     data: Annotated[Path | None, Parameter(group=DATA, metavar="FILE")] = None
+    test_data: Annotated[Path | None, Parameter(group=DATA, metavar="FILE")] = None
     text_column: Annotated[str | None, Parameter(group=DATA, metavar="NAME")] = None
     label_column: Annotated[str | None, Parameter(group=DATA, metavar="NAME")] = None
+    vocabulary: Annotated[Literal["wordpiece", "words"] | None, Parameter(group=DATA)] = None
     length: Annotated[Positive | None, Parameter(group=DATA)] = None
     num_train: Annotated[Positive | None, Parameter(group=DATA)] = None
     compile: Annotated[bool, Parameter(group=COMPUTING)] = False
@@ -144,6 +155,8 @@ NAMES = {
     "seed_order": "seeds.order",
     "seed_dropout": "seeds.dropout",
     "data": "data.name",
+    "test_data": "data.test_data",
+    "vocabulary": "data.vocabulary",
     "text_column": "data.text_column",
     "label_column": "data.label_column",
     "length": "data.length",
@@ -153,21 +166,27 @@ NAMES = {
 
 @app.default
 def train(
-    configuration: Annotated[str, Parameter(completer=lambda _: list(CONFIGURATIONS))],
+    configuration: Annotated[
+        str | None, Parameter(completer=lambda _: list(CONFIGURATIONS))
+    ] = None,
     /,
     *,
     seed: Annotated[Count | None, Parameter(group=LENGTH, metavar="SEED")] = None,
     set_: Annotated[
         tuple[str, ...], Parameter(name="--set", metavar="NAME=VALUE", group=LENGTH)
     ] = (),
-    settings: Settings = Settings(),
+    settings: SettingOptions = SettingOptions(),
     data_dir: Annotated[DataFolder | None, Parameter(group=DATA)] = None,
     download: Annotated[Download, Parameter(group=DATA)] = False,
     no_test: Annotated[bool, Parameter(group=DATA)] = False,
     device: Annotated[Literal["auto", "cpu", "cuda"], Parameter(group=COMPUTING)] = "auto",
     threads: Annotated[Threads | None, Parameter(group=COMPUTING)] = None,
     checkpoint_every: Annotated[Number, Parameter(group=COMPUTING, metavar="SECONDS")] = 30.0,
-    out: Annotated[Path | None, Parameter(group=OUTPUT, metavar="FOLDER")] = None,
+    out: Annotated[
+        Path | None, Parameter(group=OUTPUT, metavar="FOLDER", show_default=DEFAULT_FOLDER)
+    ] = None,
+    overwrite: Annotated[bool, Parameter(group=OUTPUT)] = False,
+    resume: Annotated[Path | None, Parameter(group=OUTPUT, metavar="FOLDER")] = None,
     tensorboard: Annotated[bool, Parameter(group=OUTPUT)] = False,
     show: Annotated[bool, Parameter(group=OUTPUT)] = False,
     json: Json = False,
@@ -176,18 +195,31 @@ def train(
     """Train a transformer on real data, and show what it reached.
 
     Args:
-        configuration: DATA/SIZE, see below.
+        configuration: DATA/SIZE, see below; left out with --resume.
         seed: Seed of initial weights, order and dropout.
         set_: Any setting, such as optimizer.scale=0.1, model.dropout=0 or
             sparsifier={"kind": "L1Penalty", "strength": 3e-5}; may be repeated. --show lists all.
         no_test: Do not evaluate on test data.
         device: Where to compute; auto takes a GPU if there is one.
         checkpoint_every: Time between checkpoints, the most that a killed training loses.
-        out: Train in this folder, or continue there. [default: runs/NAME-DIGEST]
+        out: Train in this folder, or continue there.
+        overwrite: Replace the training that is in the folder.
+        resume: Resume the training in this folder by its own settings; --epochs N trains one that
+            has ended further, up to N epochs in all.
         tensorboard: Write TensorBoard events too.
         show: Print all settings and train nothing.
     """
-    config = _read_config(configuration, seed, set_, settings)
+    if resume is not None:
+        _refuse_others(configuration, seed, set_, settings, out, overwrite)
+        config, out = _read_kept_config(resume, settings.epochs), resume
+    elif configuration is None:
+        raise TrainingError(
+            "CONFIGURATION is missing: give one such as imdb/small, see mirrormargin train --help,"
+            " or --resume FOLDER"
+        )
+    else:
+        config, given = _read_config(configuration, seed, set_, settings)
+        config = fit_to_own_data(config, given, data_dir, download)
     if config.paper_protocol and no_test:
         raise TrainingError(
             "--paper-protocol looks at test data after every epoch, --no-test never: leave out one"
@@ -198,17 +230,18 @@ def train(
     from mirrormargin.training.folder import TrainingFolder
 
     folder = TrainingFolder.choose(config) if out is None else TrainingFolder(out)
-    summary = find_summary(folder, config, with_test=not no_test)
+    summary = None if overwrite else find_summary(folder, config, with_test=not no_test)
     if summary is None:
         summary = train_watched(
             config,
             folder,
             device=device,
-            threads=threads,
+            threads=1 if threads is None and has_small_batches(config) else threads,
             data_dir=data_dir,
             download=download,
             checkpoint_every=checkpoint_every,
             tensorboard=tensorboard,
+            overwrite=overwrite,
             with_test=not no_test,
             is_default_folder=out is None,
             is_quiet=quiet or json,
@@ -221,16 +254,16 @@ def train(
     print_summary(summary)
     if not quiet:
         quoted = shlex.quote(str(folder.path))
-        say(f"\n{folder.path} has the weights. To remove most of them, or to use them:")
-        say(f"  mirrormargin prune {quoted} --share 0.95")
+        say(f"\n{folder.path} has the weights. To use them, or to remove most of them:")
         say(f"  mirrormargin predict {quoted} INPUT")
+        say(f"  mirrormargin prune {quoted} --share 0.95")
     return 0
 
 
 def _read_config(
-    name: str, seed: int | None, assignments: tuple[str, ...], settings: Settings
-) -> TrainingConfig:
-    """The configuration with the given settings.
+    name: str, seed: int | None, assignments: tuple[str, ...], settings: SettingOptions
+) -> tuple[TrainingConfig, set[str]]:
+    """The configuration with the given settings, and their names.
 
     Raises:
         TrainingError: If there is no such configuration or setting, one is given twice, or has no
@@ -247,13 +280,61 @@ def _read_config(
             raise TrainingError(f"{setting} is given twice: leave out one of the two")
         changes[setting] = value
     config = override(config, changes)
-    for option in ("text_column", "label_column"):
-        if NAMES[option] in changes and not Path(config.data.name).is_file():
+    for option in ("text_column", "label_column", "test_data", "vocabulary"):
+        is_given = changes.get(NAMES[option]) not in (None, "wordpiece")
+        if is_given and not Path(config.data.name).is_file():
             raise TrainingError(
                 f"--{option.replace('_', '-')} is for a file of your own, but the data is"
                 f" {config.data.name}: leave it out, or give --data"
             )
-    return config
+    return config, set(changes)
+
+
+def _refuse_others(
+    configuration: str | None,
+    seed: int | None,
+    assignments: tuple[str, ...],
+    settings: SettingOptions,
+    out: Path | None,
+    overwrite: bool,
+) -> None:
+    """With --resume the folder says what is trained: only --epochs may change it.
+
+    Raises:
+        TrainingError: If something else is given.
+    """
+    others: dict[str, Any] = {
+        "CONFIGURATION": configuration,
+        "--seed": seed,
+        "--set": assignments or None,
+        "--out": out,
+        "--overwrite": overwrite or None,
+    }
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        if item.name != "epochs" and value is not False:
+            others[f"--{item.name.replace('_', '-')}"] = value
+    given = [name for name, value in others.items() if value is not None]
+    if given:
+        raise TrainingError(
+            f"{' and '.join(given)} and --resume are given, but the folder says what is trained:"
+            " leave out one or the other"
+        )
+
+
+def _read_kept_config(folder: Path, epochs: int | None) -> TrainingConfig:
+    """What is trained in a folder, with more epochs if they are given."""
+    from mirrormargin.training.folder import TrainingFolder
+
+    config = TrainingFolder(folder).read_config()
+    if epochs is None:
+        return config
+    if epochs < config.epochs:
+        raise TrainingError(
+            f"--epochs is {epochs}, but {folder} is a training of {config.epochs} epochs: give as"
+            " many or more, or leave it out"
+        )
+    return override(config, {"epochs": epochs})
 
 
 def _find_configuration(name: str) -> TrainingConfig:
@@ -264,14 +345,14 @@ def _find_configuration(name: str) -> TrainingConfig:
     return find_configuration(name)
 
 
-def _read_settings(seed: int | None, settings: Settings) -> dict[str, Any]:
+def _read_settings(seed: int | None, settings: SettingOptions) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if seed is not None:
         changes = dict.fromkeys(("seeds.init", "seeds.order", "seeds.dropout"), seed)
     for item in fields(settings):
         value = getattr(settings, item.name)
         if value is not None and value is not False:
-            value = _find_path(value) if item.name == "data" else value
+            value = _find_path(value) if item.name in ("data", "test_data") else value
             changes[NAMES.get(item.name, item.name)] = value
     return changes
 
@@ -285,7 +366,7 @@ def _find_path(data: Path) -> str:
 
 
 def _change_optimizer(
-    config: TrainingConfig, settings: Settings, is_rate_set: bool
+    config: TrainingConfig, settings: SettingOptions, is_rate_set: bool
 ) -> TrainingConfig:
     """Another optimizer with its own defaults: options of the configuration's mean nothing to it.
 
@@ -302,9 +383,9 @@ def _change_optimizer(
     return override(
         config,
         {
-            "optimizer.p": config.optimizer.p if name in MIRROR else 2.0,
+            "optimizer.p": config.optimizer.p if name in WITH_EXPONENT else 2.0,
             "optimizer.momentum": 0.0,
-            "optimizer.weight_decay": 0.0,
+            "optimizer.weight_decay": WEIGHT_DECAY.get(str(name), 0.0),
             "optimizer.scale": None,
             "optimizer.step_rule": "constant",
             "optimizer.max_lr": None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter, Token
 
 from mirrormargin.cli.options import DataFolder, Download, Json, Quiet, show_examples
-from mirrormargin.cli.terminal import print_json, print_table, say
+from mirrormargin.cli.terminal import print_json, print_table, say, warn
 from mirrormargin.errors import DataError, TrainingError, suggest
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Trained",
+    "describe_weights",
     "evaluate",
     "evaluate_app",
     "load_unchanged_data",
@@ -30,13 +32,15 @@ __all__ = [
 
 WIDEST = 60  # letters of a text that a line shows
 MOST = 5  # tokens that a line shows
-OPTIONS = ("--lines", "--weights", "--attention", "--json", "--quiet", "--help")
+OPTIONS = ("--lines", "--text-column", "--weights", "--attention", "--json", "--quiet", "--help")
 SPECIAL = ("[CLS]", "[SEP]")
 INPUTS = """\
 inputs:
   a text        in quotes; for a model that compares two texts, both with a tab
                 between. What is longer than the texts of training is cut as
                 they were.
+  a file        .csv, .tsv or .jsonl, plain or with .gz or .xz: the texts of its
+                --text-column; any other file: a text a line
   an image      the path of a file of the size that the model was trained on
   -             standard input, one input a line
 """
@@ -58,7 +62,7 @@ evaluate_app = App(
         (
             ("evaluate runs/imdb", "on the validation data of the training"),
             ("evaluate runs/imdb --split test", "on its test data"),
-            ("evaluate runs/imdb --data more.csv", "on a labelled file of your own"),
+            ("evaluate runs/imdb --data more.csv.gz", "on a labelled file of your own"),
             (
                 "evaluate runs/imdb --weights runs/imdb/pruned-0.95.safetensors",
                 "a pruned model",
@@ -71,7 +75,8 @@ predict_app = App(
     **show_examples(
         (
             ("predict runs/imdb 'A dull film.' 'What a lovely cast!'", "two texts"),
-            ("predict runs/imdb --lines reviews.txt --json", "a text a line"),
+            ("predict runs/imdb new.csv --json", "the texts of a file"),
+            ("predict runs/imdb --lines reviews.txt", "a text a line"),
             ("predict runs/imdb 'Not bad.' --attention", "and where the last block looks"),
             ("predict runs/digits seven.png", "an image"),
             (
@@ -89,7 +94,7 @@ def evaluate(
     folder: Trained,
     /,
     *,
-    split: Literal["validation", "test"] | None = None,
+    split: Literal["validation", "test", "train"] | None = None,
     data: Annotated[Path | None, Parameter(metavar="FILE")] = None,
     text_column: Annotated[str | None, Parameter(metavar="NAME")] = None,
     label_column: Annotated[str | None, Parameter(metavar="NAME")] = None,
@@ -103,8 +108,8 @@ def evaluate(
 
     Args:
         split: Which part of the data of the training. [default: validation]
-        data: Labelled data instead: a file .jsonl, .csv or .tsv of texts, or a folder with a folder
-            of images for each class.
+        data: Labelled data instead: a file .jsonl, .csv or .tsv of texts, plain or with .gz or .xz,
+            or a folder with a folder of images for each class.
         text_column: Column of the texts in that file. [default: as in training]
         label_column: Column of the labels in that file. [default: as in training]
     """
@@ -112,21 +117,24 @@ def evaluate(
 
     trained = training.TrainingFolder(folder)
     _check_weights(trained, weights)
+    num_empty = 0
     if data is None:
         if text_column is not None or label_column is not None:
             raise TrainingError("--text-column and --label-column are for --data: leave them out")
         whole = load_unchanged_data(trained, data_dir, download)
         form, name, split = whole, whole.name, split or "validation"
-        part = whole.validation if split == "validation" else whole.test
+        part = {"validation": whole.validation, "test": whole.test, "train": whole.train}[split]
     else:
         if split is not None:
             raise TrainingError("--split and --data are both given: leave out one of the two")
         from mirrormargin.data import encode_labelled
+        from mirrormargin.data.text_files import number_labelled_texts
 
         form, name, known = trained.read_inputs(), str(data), trained.read_config().data
-        part = encode_labelled(
-            data, form, text_column or known.text_column, label_column or known.label_column
-        )
+        columns = text_column or known.text_column, label_column or known.label_column
+        part = encode_labelled(data, form, *columns)
+        if form.kind == "text":
+            num_empty = sum(not text for _, text, _ in number_labelled_texts(data, *columns))
     loss, accuracy = training.evaluate(training.load_model(folder, form, weights), part)
     if json:
         print_json(
@@ -136,16 +144,20 @@ def evaluate(
                 "data": name,
                 "split": split,
                 "examples": len(part),
+                "empty": num_empty,
                 "loss": loss,
                 "accuracy": accuracy,
             }
         )
         return 0
-    where = f"{name}, {split}" if data is None else name
+    short = Path(name).name if os.path.isabs(name) else name
+    where = f"{short}, {split}" if data is None else name
     row = [f"{accuracy:.2f}%", f"{loss:.4f}", f"{len(part):,}", where]
     print_table(["accuracy", "loss", "examples", "data"], [row])
     if not quiet:
-        say(f"\n{_describe_weights(weights)}")
+        say(f"\n{describe_weights(weights)}")
+        if num_empty:
+            say(f"left out: {num_empty:,} without a text")
     return 0
 
 
@@ -164,7 +176,7 @@ def _check_weights(folder: TrainingFolder, weights: str) -> None:
         )
 
 
-def _describe_weights(weights: str) -> str:
+def describe_weights(weights: str) -> str:
     """A line that says which weights were used."""
     meaning = {
         "selected": "the weights of the best epoch on validation data (selected)",
@@ -194,7 +206,7 @@ def _read_input(type_: Any, tokens: Sequence[Token]) -> str:
     """A text may begin with a hyphen, and - is standard input; but a single word is an option."""
     text = tokens[0].value
     if text.startswith("-") and text != "-" and not any(map(str.isspace, text)):
-        raise ValueError(f"there is no option {text}: {suggest(text, OPTIONS)}")
+        raise ValueError(f"there is no option {text}: {suggest(text, OPTIONS, most=1)}")
     return text
 
 
@@ -207,6 +219,7 @@ def predict(
         Parameter(name="INPUT", required=True, converter=_read_input, allow_leading_hyphen=True),
     ],
     lines: bool = False,
+    text_column: Annotated[str | None, Parameter(metavar="NAME")] = None,
     weights: Weights = "selected",
     attention: bool = False,
     json: Json = False,
@@ -219,22 +232,26 @@ def predict(
     Args:
         inputs: Texts or images, see below.
         lines: Each INPUT is a file of inputs, one a line; empty lines are left out.
+        text_column: Column of the texts in a file. [default: as in training]
         attention: Show the 5 tokens of a text that [CLS] attends to most: last block, mean of its
             heads.
     """
     from mirrormargin import training
 
     trained = training.TrainingFolder(folder)
-    trained.read_config()
-    asked: list[str] = []
-    for one in inputs:
-        asked += _read_lines(one) if lines or one == "-" else [one]
-    if not asked:
-        raise DataError(f"{', '.join(inputs)}: there is nothing in it to predict")
+    column = text_column or trained.read_config().data.text_column
     _check_weights(trained, weights)
     from mirrormargin.training.evaluation import compute_probabilities
 
     form = trained.read_inputs()
+    asked: list[str] = []
+    for one in inputs:
+        if lines or one == "-":
+            asked += _read_lines(one)
+        else:
+            asked += [one] if form.kind == "image" else _read_texts(one, column)
+    if not asked:
+        raise DataError(f"{', '.join(inputs)}: there is nothing in it to predict")
     if attention and form.kind != "text":
         raise TrainingError("--attention shows tokens of texts, and this model reads images")
     rows = _encode(asked, form)
@@ -251,6 +268,8 @@ def predict(
             "probability": rounded[best],
             "probabilities": dict(zip(form.classes, rounded, strict=True)),
         }
+        if form.kind == "text":
+            answer["unknown"] = _has_no_known_word(row, form)
         if attention:
             answer["attention"] = _look(model, form, row)
         answers.append(answer)
@@ -259,8 +278,47 @@ def predict(
     else:
         _print(answers, attention)
         if not quiet:
-            say(f"\n{_describe_weights(weights)}")
+            _say_unknown(answers)
+            say(f"\n{describe_weights(weights)}")
     return 0
+
+
+def _read_texts(text: str, column: str) -> list[str]:
+    """A text, or those of a file if it is the name of one.
+
+    Raises:
+        DataError: If it looks like the name of a file that does not exist, or the file cannot be
+            read.
+    """
+    from mirrormargin.data.text_files import find_format, read_unlabelled_texts
+
+    is_file = os.path.isfile(text)
+    is_name = find_format(text) is not None and not any(map(str.isspace, text))
+    if is_name and not is_file:
+        raise DataError(
+            f"{text!r} looks like the name of a file, but there is none: check the path, or pass it"
+            f" as a text through standard input, echo {text} | mirrormargin predict FOLDER -"
+        )
+    if not is_file:
+        return [text]
+    if find_format(text) is not None:
+        return read_unlabelled_texts(Path(text), column)
+    warn(f"{text} is a file: each of its lines is read as a text")
+    return _read_lines(text)
+
+
+def _has_no_known_word(row: Tensor, form: InputForm) -> bool:
+    """Whether nothing in a text was in the vocabulary."""
+    assert form.vocabulary is not None
+    known = (form.vocabulary[number] for number in row[row != 0].tolist())  # [PAD] is 0
+    return all(piece in ("[UNK]", *SPECIAL) for piece in known)
+
+
+def _say_unknown(answers: list[dict[str, Any]]) -> None:
+    count = sum(answer.get("unknown", False) for answer in answers)
+    if count:
+        which = "1 input has" if count == 1 else f"{count:,} inputs have"
+        say(f"\n{which} only words that the model does not know: the answer says nothing about it")
 
 
 def _read_lines(name: str) -> list[str]:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirrormargin.cli.interrupts import NotedSignals
+from mirrormargin.cli.own_data import describe_data, describe_texts
 from mirrormargin.cli.terminal import (
     Progress,
     format_number,
@@ -26,16 +28,10 @@ if TYPE_CHECKING:
     from mirrormargin.data import DataSet
     from mirrormargin.training import TrainingConfig, TrainingFolder
 
-__all__ = ["find_summary", "print_settings", "print_summary", "train_watched"]
+__all__ = ["describe_failure", "find_summary", "print_settings", "print_summary", "train_watched"]
 
 FEW_STEPS = 30
-GROUPS = {
-    "key": "keys",
-    "query": "queries",
-    "value": "values",
-    "all": "keys, queries and values",
-    "blocks": "all matrices of the blocks",
-}
+MEMORIZED = 20.0  # points above chance on training data
 
 
 def find_summary(
@@ -70,6 +66,7 @@ def train_watched(
     download: bool,
     checkpoint_every: float,
     tensorboard: bool,
+    overwrite: bool,
     with_test: bool,
     is_default_folder: bool,
     is_quiet: bool,
@@ -99,8 +96,10 @@ def train_watched(
                 progress.update(done, str(config.data.name))
 
             data = load_training_data(config, data_dir=data_dir, download=download, progress=show)
+        if overwrite:
+            folder.clear()
         if not is_quiet:
-            _print_beginning(config, data, folder.path)
+            _print_beginning(config, data, folder, device)
         with Progress(1, "train", is_quiet) as progress:
             signals = NotedSignals()
             watch = _Watch(folder, progress, config.epochs, is_quiet, signals)
@@ -121,6 +120,7 @@ def train_watched(
                 say()
             progress.update(progress.total, "evaluating")
             summary = summarize_training(training, data, with_test=with_test, device=device)
+        summary["chance"] = _measure_chance(data)
         folder.write_summary(summary)
         return summary
     except KeyboardInterrupt:
@@ -128,6 +128,13 @@ def train_watched(
         raise
     finally:
         torch.set_num_threads(threads_before)
+
+
+def _measure_chance(data: DataSet) -> dict[str, Any]:
+    """The accuracy in % of always saying the most frequent class of the validation data."""
+    labels = data.validation.labels
+    largest = int(labels.bincount().max())
+    return {"accuracy": round(100 * largest / len(labels), 4), "examples": len(labels)}
 
 
 def _choose_device(name: str) -> str:
@@ -206,29 +213,52 @@ def print_settings(config: TrainingConfig) -> None:
     print_pairs({key: json.dumps(value) for key, value in rows.items()})
 
 
-def _print_beginning(config: TrainingConfig, data: DataSet, folder: Path) -> None:
+def _print_beginning(
+    config: TrainingConfig, data: DataSet, folder: TrainingFolder, device: str
+) -> None:
     """A few lines about what is trained; settings at their defaults are left out."""
     model = _list_options(vars(config.model))
     batch = min(config.batch_size, len(data.train))
     steps = len(data.train) // batch
     optimizer = {key: value for key, value in vars(config.optimizer).items() if key != "name"}
     rows = {
-        "data": f"{data.name}: {len(data.train):,} to learn from, {len(data.validation):,} to"
-        f" choose by, {len(data.test):,} to test, {len(data.classes)} classes",
+        "data": describe_data(config, data),
+        **describe_texts(config, data),
         "model": f"{type(config.model).__name__} {model}",
         "optimizer": f"{config.optimizer.name} {_list_options(optimizer)}",
         "training": f"{config.epochs} epochs of {steps:,} steps, batches of {batch},"
         f" {config.schedule} learning rate, warmup {config.warmup:g}",
         "seeds": _list_options(vars(config.seeds), keep_all=True),
-        "folder": str(folder),
+        "folder": str(folder.path),
     }
     if config.sparsifier is not None:
         options = _list_options(vars(config.sparsifier))
         rows["sparsifier"] = f"{type(config.sparsifier).__name__} {options}"
+    if config.precision == "mixed" and device == "cpu":
+        rows["precision"] = "float32: mixed precision does nothing on a CPU"
     if config.epochs * steps < FEW_STEPS:
         rows["warning"] = f"only {config.epochs * steps} steps in all: try a smaller --batch-size"
     say(config.name)
     print_pairs(rows)
+    _say_extended(config, folder)
+
+
+def _say_extended(config: TrainingConfig, folder: TrainingFolder) -> None:
+    """Tell that a training is made longer, and what that means for its learning rate."""
+    from mirrormargin.training.folder import can_extend
+
+    if folder.status not in ("resumable", "finished"):
+        return
+    before = folder.read_config()
+    if not can_extend(before, config):
+        return
+    text = f"the training of {before.epochs} epochs becomes one of {config.epochs}"
+    if config.schedule != "constant" or config.warmup > 0:
+        text += (
+            f"; its learning rate continues as if there had been {config.epochs} from the start,"
+            f" so the result is not that of {config.epochs} epochs in one go"
+        )
+    say(text)
 
 
 def _list_options(options: dict[str, Any], keep_all: bool = False) -> str:
@@ -256,7 +286,7 @@ def _describe_epoch(row: dict[str, Any], epochs: int) -> str:
 def print_summary(summary: dict[str, Any]) -> None:
     """Print accuracies, weights, the accuracies after pruning, and token selection."""
     parts = [name for name in ("validation", "test") if name in summary]
-    rows = []
+    rows: list[list[str]] = []
     for name in parts:
         accuracy = summary[name]
         rows.append([name, f"{accuracy['last']:.2f}%", f"{accuracy['selected']:.2f}%"])
@@ -269,6 +299,8 @@ def print_summary(summary: dict[str, Any]) -> None:
             f"best epoch chosen on {where}, as the paper does: {summary['test']['best']:.2f}%, not"
             " to be compared with the others"
         )
+    for line in describe_failure(summary):
+        say(line)
     say()
     _print_weights(summary["weights"])
     say()
@@ -278,9 +310,36 @@ def print_summary(summary: dict[str, Any]) -> None:
         _print_selection(summary["selection"])
 
 
+def describe_failure(summary: dict[str, Any]) -> list[str]:
+    """A line if the model is no better than always saying the most frequent class.
+
+    Better means by two standard errors of an accuracy on so many examples.
+    """
+    if "chance" not in summary:
+        return []
+    chance, count = summary["chance"]["accuracy"], summary["chance"]["examples"]
+    error = math.sqrt(chance * (100 - chance) / count)
+    if summary["validation"]["selected"] > chance + 2 * error:
+        return []
+    lr, learnt = summary["config"]["optimizer"]["lr"], summary["epochs"][-1]["train_accuracy"]
+    always = f"always saying the most frequent class gets {chance:.2f}% on validation data"
+    if learnt > chance + 2 * error + MEMORIZED:
+        return [
+            f"has learnt its training data ({learnt:.2f}%), but nothing that helps with others:"
+            f" {always}; give more data, or fewer --epochs"
+        ]
+    return [f"has not learnt: {always}; try another --lr than {lr:g}, or more --epochs"]
+
+
 def _print_weights(weights: dict[str, Any]) -> None:
+    from mirrormargin.figures.weights import KINDS
+
+    groups = {kind: f"{kind} matrices" for kind in KINDS} | {
+        "all": "these three together",
+        "blocks": "all matrices of the blocks",
+    }
     rows = []
-    for key, name in GROUPS.items():
+    for key, name in groups.items():
         row = weights[key]
         rows.append(
             [
@@ -294,7 +353,10 @@ def _print_weights(weights: dict[str, Any]) -> None:
     above = f"above {weights['blocks']['threshold']:g}"
     print_table(["weights", "entries", "l1/l2", above, "zeros"], rows, text_column=0)
     if weights["underflowed"]:
-        say(f"{weights['underflowed']:,} weights are zero only because float32 ends there")
+        say(
+            f"{weights['underflowed']:,} weights underflowed to zero in float32; their dual values"
+            " are not zero"
+        )
 
 
 def _print_frontier(summary: dict[str, Any], parts: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Real data: verified files, word pieces, splits."""
+"""Which data? Verified files, word pieces, splits."""
 
 from mirrormargin.data.dataset import DataSet, InputForm, Split, augment_images, order_epoch
 from mirrormargin.data.encoding import encode_images, encode_labelled, encode_texts, make_encoder

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ __all__ = [
 SHIFT = 4  # pixels, as in paper A
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Split:
     """Examples in a fixed, shuffled order.
 
@@ -55,8 +55,11 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        return f"Split({len(self)} examples of shape {tuple(self.inputs.shape[1:])})"
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class InputForm:
     """What a model knows of its inputs and classes; kept with its weights, it reads new ones.
 
@@ -84,6 +87,12 @@ class InputForm:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._summarize()})"
+
+    def _summarize(self) -> str:
+        return f"{self.name!r}, {self.kind}, {len(self.classes)} classes, shape={self.shape}"
+
     def describe_form(self) -> dict[str, Any]:
         """Itself without anything that a subclass adds, for JSON."""
         return asdict(
@@ -107,7 +116,7 @@ class InputForm:
             raise DataError(f"this describes no inputs of a model: {error}") from error
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class DataSet(InputForm):
     """What :func:`mirrormargin.data.load_data` gives.
 
@@ -117,6 +126,9 @@ class DataSet(InputForm):
         test: To report.
         sha256: Digest of every source file, by its name.
         note: In words: what it is, how it was split, what was dropped.
+        token_counts: Tokens of each training text before it was cut, ``[CLS]`` and ``[SEP]``
+            included; None for images.
+        dropped: With a file of your own: why rows were dropped, and how many.
     """
 
     train: Split
@@ -124,6 +136,12 @@ class DataSet(InputForm):
     test: Split
     sha256: dict[str, str]
     note: str
+    token_counts: Tensor | None = None
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def _summarize(self) -> str:
+        sizes = f"train={len(self.train)}, validation={len(self.validation)}, test={len(self.test)}"
+        return f"{super()._summarize()}, {sizes}"
 
 
 def order_epoch(seed: int, epoch: int, size: int, batch_size: int) -> Tensor:
@@ -172,7 +190,7 @@ def shuffle(rows: Iterable[int]) -> NDArray[np.int64]:
 
 
 def split_classes(
-    labels: list[str], keys: list[str], source: Path
+    labels: list[str], keys: list[str], source: Path, *, with_test: bool = True
 ) -> tuple[tuple[str, ...], dict[str, NDArray[np.int64]]]:
     """A tenth of each class for test, a tenth for validation, one of each at least.
 
@@ -180,6 +198,7 @@ def split_classes(
         labels: Of each row, the name of its class.
         keys: Of each row, by whose hash it is placed.
         source: For messages.
+        with_test: Whether a tenth is for test; without, that part is absent.
 
     Returns:
         The names of the classes in order, and the shuffled rows of each split.
@@ -193,19 +212,22 @@ def split_classes(
             f"{source} has {len(classes)} class{'' if len(classes) == 1 else 'es'}"
             f" ({', '.join(classes) or 'no rows'}): give two at least"
         )
-    rows: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
+    parts = ("test", "validation") if with_test else ("validation",)
+    least = len(parts) + 1
+    rows: dict[str, list[int]] = {"train": [], **{part: [] for part in parts}}
     for name in classes:
         members = [row for row, label in enumerate(labels) if label == name]
-        if len(members) < 3:
+        if len(members) < least:
             raise DataError(
-                f"{source} has {len(members)} of the class {name!r}: give three at least, one for"
-                " each of training, validation and test"
+                f"{source} has {len(members)} of the class {name!r}: give"
+                f" {'three' if with_test else 'two'} at least, one for each of training,"
+                f" validation{' and test' if with_test else ''}"
             )
         members.sort(key=lambda row: compute_share(keys[row]))
         num_held = max(1, round(len(members) / 10))
-        rows["test"] += members[:num_held]
-        rows["validation"] += members[num_held : 2 * num_held]
-        rows["train"] += members[2 * num_held :]
+        for index, part in enumerate(parts):
+            rows[part] += members[index * num_held : (index + 1) * num_held]
+        rows["train"] += members[len(parts) * num_held :]
     return classes, {name: shuffle(members) for name, members in rows.items()}
 
 

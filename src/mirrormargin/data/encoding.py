@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mirrormargin.data.dataset import InputForm, Split
 from mirrormargin.data.image_files import colour, list_images, read_image
-from mirrormargin.data.text_files import SUFFIXES, number_labelled_texts
+from mirrormargin.data.text_files import FORMATS, find_format, number_labelled_texts
 from mirrormargin.data.text_sets import TEXT_SETS
 from mirrormargin.data.tokens import frame, renumber, tokenize
 from mirrormargin.errors import DataError
@@ -113,7 +113,7 @@ def encode_images(paths: Sequence[Path], form: InputForm) -> Tensor:
 def encode_labelled(
     path: Path, form: InputForm, text_column: str = "text", label_column: str = "label"
 ) -> Split:
-    """Labelled examples of your own, all of them, to score a model on.
+    """Labelled examples of your own, to score a model on: all but rows without a text.
 
     Args:
         path: A file of texts with labels, or a folder with a folder of images for each class.
@@ -133,9 +133,9 @@ def encode_labelled(
         return Split(encode_images(paths, form), torch.tensor(labels))
     if not path.is_file():
         raise DataError(f"the file {path} does not exist")
-    if path.suffix.lower() not in SUFFIXES:
-        raise DataError(f"{path} ends in none of {', '.join(SUFFIXES)}: save it as one of them")
-    rows = list(number_labelled_texts(path, text_column, label_column))
+    if find_format(path) is None:
+        raise DataError(f"{path} ends in none of {', '.join(FORMATS)}: save it as one of them")
+    rows = [row for row in number_labelled_texts(path, text_column, label_column) if row[1]]
     if not rows:
         raise DataError(f"{path} holds no rows: there is nothing to evaluate")
     labels = [_find_class(label, form, f"{path}, line {line}") for line, _, label in rows]

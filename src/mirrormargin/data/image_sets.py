@@ -78,7 +78,9 @@ def read_digits() -> tuple[Arrays, str, Path]:
     try:
         import sklearn.datasets
     except ImportError as error:
-        raise DataError("the digits come with scikit-learn: pip install scikit-learn") from error
+        raise DataError(
+            "the digits come with scikit-learn: pip install 'mirrormargin[demo]'"
+        ) from error
     images, labels = sklearn.datasets.load_digits(return_X_y=True)
     pixels = np.round(images * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
     arrays = _draw(pixels, labels.astype(np.int64), (250, 250))

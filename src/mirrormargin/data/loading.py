@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from mirrormargin.arguments import check_choice
 from mirrormargin.data.dataset import DataSet, Split, check_num_train, describe_subset
 from mirrormargin.data.files import Arrays, Source, VerifiedFile, compute_sha256, prepare, verify
 from mirrormargin.data.image_files import list_images, read_own_images
 from mirrormargin.data.image_sets import DIGITS, IMAGE_SETS, make_image_set, read_digits
 from mirrormargin.data.published import find_data, find_vocabulary
-from mirrormargin.data.text_files import SUFFIXES, Texts, read_own_texts
+from mirrormargin.data.text_files import FORMATS, Texts, find_format, read_own_texts
 from mirrormargin.data.text_sets import TEXT_SETS
 from mirrormargin.data.tokens import (
     Pieces,
@@ -24,7 +25,9 @@ from mirrormargin.data.tokens import (
     check_vocab_size,
     choose_pieces,
     choose_width,
+    count_tokens,
     frame,
+    make_vocabulary,
     renumber,
     tokenize,
 )
@@ -48,6 +51,8 @@ def load_data(
     num_train: int | None = None,
     text_column: str = "text",
     label_column: str = "label",
+    test_data: str | Path | None = None,
+    vocabulary: str = "wordpiece",
     download: bool = False,
     progress: Progress | None = None,
 ) -> DataSet:
@@ -56,8 +61,8 @@ def load_data(
     The first load of a set of texts takes up to a minute; what it made is kept in the cache folder.
 
     Args:
-        name: One of ``DATA_SETS``; or the path of a file of texts (.jsonl, .csv, .tsv) or of a
-            folder that holds a folder of images for each class.
+        name: One of ``DATA_SETS``; or the path of a file of texts (.jsonl, .csv, .tsv, or any of
+            them with .gz or .xz) or of a folder that holds a folder of images for each class.
         data_dir: Where its files are; else the variable MIRRORMARGIN_DATA says. Only ever read.
         length: Tokens kept of a text, ``[CLS]`` and ``[SEP]`` included; None: all, at most 512.
         keep: ``head``, the first ones, or ``ends``, the first half and the last half.
@@ -65,6 +70,9 @@ def load_data(
         num_train: None: the whole training split; else a random subset, the same each time.
         text_column: Where the text is in a row of a file of your own.
         label_column: Where its class is.
+        test_data: With a file of your own: a second file, all of which is for test.
+        vocabulary: ``wordpiece``, that of bert-base-uncased; or, with a file of your own,
+            ``words``: the words of its training texts, for which nothing has to be fetched.
         download: Whether to fetch what is absent into the cache folder.
         progress: Called as ``progress(done, total)``, with bytes of a download or numbers of texts.
 
@@ -73,8 +81,14 @@ def load_data(
     """
     check_framing(length, keep)
     check_vocab_size(vocab_size)
+    check_choice("vocabulary", vocabulary, ("wordpiece", "words"), error=DataError)
     options = _TextOptions(length, keep, vocab_size, num_train)
     path = Path(name).expanduser()
+    is_own = str(name) not in DATA_SETS and find_format(path) is not None and path.is_file()
+    is_missing = find_format(path) is not None and not path.exists()
+    if (test_data is not None or vocabulary == "words") and not (is_own or is_missing):
+        given = "test_data" if test_data is not None else "a vocabulary of words"
+        raise DataError(f"{given} is for a file of texts of your own, and {name} is none")
     if str(name) in TEXT_SETS:
         text_set = TEXT_SETS[str(name)]
         files = find_data(str(name), data_dir, download, progress)
@@ -87,24 +101,44 @@ def load_data(
             options,
             progress=progress,
         )
-    if path.suffix.lower() in SUFFIXES and path.is_file():
-        parts, note, classes = read_own_texts(path, text_column, label_column)
+    if is_own:
+        test_path = None if test_data is None else Path(test_data).expanduser()
+        if test_path is not None and (find_format(test_path) is None or not test_path.is_file()):
+            raise DataError(
+                f"test_data is {test_data}: give a file that exists and ends in one of"
+                f" {', '.join(FORMATS)}, or in one of them with .gz or .xz"
+            )
+        own = read_own_texts(path, text_column, label_column, test_path)
+        files = [verify(Source(path.name), path)]
+        if test_path is not None:
+            files.append(verify(Source(f"test/{test_path.name}"), test_path))
+        if vocabulary == "words":
+            pieces = make_vocabulary(own.splits["train"].first)
+            digest = hashlib.sha256("\n".join(pieces).encode()).hexdigest()
+            source = VerifiedFile("words", path, digest), pieces
+        else:
+            source = find_vocabulary(data_dir, download, progress)
         return _load_text(
             str(name),
-            classes,
-            [verify(Source(path.name), path)],
-            *find_vocabulary(data_dir, download, progress),
-            lambda: (parts, note),
+            own.classes,
+            files,
+            *source,
+            lambda: (own.splits, own.note),
             options,
-            key={"text_column": text_column, "label_column": label_column},
+            key={
+                "text_column": text_column,
+                "label_column": label_column,
+                "vocabulary": vocabulary,
+            },
+            dropped=own.dropped,
             progress=progress,
         )
-    if path.suffix.lower() in SUFFIXES and not path.exists():
+    if is_missing:
         raise DataError(f"the file {name} does not exist")
     if str(name) not in DATA_SETS and not path.is_dir():
         raise DataError(
             f"there is no data set {str(name)!r}: there are {', '.join(DATA_SETS)}, and paths of"
-            f" files of texts ({', '.join(SUFFIXES)}) and of folders of images by class"
+            f" files of texts ({', '.join(FORMATS)}) and of folders of images by class"
         )
     if options != _TextOptions(None, "head", None, num_train):
         raise DataError(
@@ -154,6 +188,7 @@ def _load_text(
     options: _TextOptions,
     *,
     key: dict[str, Any] | None = None,
+    dropped: dict[str, int] | None = None,
     progress: Progress | None = None,
 ) -> DataSet:
     """Make a data set of texts.
@@ -167,6 +202,7 @@ def _load_text(
         read: Gives the texts of each split, and a note; called unless it is all in the cache.
         options: Length, what is kept, size of the vocabulary and of the training split.
         key: What else the texts depend on.
+        dropped: Why rows were dropped, and how many.
         progress: Called with how many texts are done, and how many there are.
     """
     sha256 = {file.name: file.sha256 for file in [*files, vocabulary_file]}
@@ -176,6 +212,8 @@ def _load_text(
     )
     parts = [_get_pieces(arrays, split) for split in SPLITS]
     width = choose_width(parts) if options.length is None else options.length
+    if key is not None:  # texts of your own, which may all be shorter than those of a configuration
+        width = min(width, choose_width(parts))
     labels = [arrays[f"{split}/labels"] for split in SPLITS]
     check_num_train(options.num_train, len(labels[0]), name)
     if options.num_train is not None:
@@ -185,6 +223,7 @@ def _load_text(
             first.take(0, options.num_train),
             None if second is None else second.take(0, options.num_train),
         )
+    counts = count_tokens(*parts[0])
     rows = [frame(first, second, width, options.keep) for first, second in parts]
     wordpieces, num_all = vocabulary, len(vocabulary)
     if options.vocab_size is not None:
@@ -210,6 +249,8 @@ def _load_text(
         test=test,
         sha256=sha256,
         note=note,
+        token_counts=torch.from_numpy(counts),
+        dropped=dropped or {},
     )
 
 

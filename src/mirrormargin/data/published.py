@@ -31,7 +31,16 @@ from mirrormargin.data.tokens import read_vocabulary
 from mirrormargin.errors import DataError, RunError
 from mirrormargin.runs import write_atomically
 
-__all__ = ["LAYOUTS", "RECIPES", "VOCABULARY", "Recipe", "find_data", "find_vocabulary", "make"]
+__all__ = [
+    "LAYOUTS",
+    "RECIPES",
+    "VOCABULARY",
+    "Recipe",
+    "find_data",
+    "find_vocabulary",
+    "has_vocabulary",
+    "make",
+]
 
 Layout = tuple[Source, ...]
 
@@ -129,6 +138,15 @@ def find_vocabulary(
     """The file of the whole vocabulary, and its word pieces by number."""
     file = _find("vocabulary", ((VOCABULARY,),), data_dir, download, progress)[0]
     return file, read_vocabulary(file.path)
+
+
+def has_vocabulary(data_dir: str | Path | None = None) -> bool:
+    """Whether the vocabulary is on this machine.
+
+    Raises:
+        DataError: If it is, but damaged.
+    """
+    return find_files((VOCABULARY,), list_folders(data_dir)) is not None
 
 
 def _find(

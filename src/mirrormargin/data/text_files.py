@@ -1,36 +1,44 @@
-"""Files of texts: lines of JSON, plain or compressed, tables, and splits of a file of your own.
+"""Files of texts: lines of JSON, tables, both plain or compressed, and splits of your own file.
 
     reviews.jsonl             {"text": "...", "label": "good"}, one object a line
     reviews.csv, reviews.tsv  a first line with the names of the columns
+    reviews.csv.gz, .csv.xz   any of these, compressed
 
 Your own file is split by a hash of the text within each class: about a tenth for test, a tenth for
-validation, at least one of each.
+validation, at least one of each. With a file of test texts beside it there is no tenth for test.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import lzma
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from mirrormargin.data.dataset import normalize, shuffle, split_classes
 from mirrormargin.errors import DataError
 
 __all__ = [
-    "SUFFIXES",
+    "FORMATS",
+    "OwnTexts",
     "Row",
     "Texts",
+    "find_format",
     "number_labelled_texts",
     "number_rows",
     "read_own_texts",
     "read_rows",
+    "read_unlabelled_texts",
 ]
 
-SUFFIXES = (".jsonl", ".csv", ".tsv")
+FORMATS = (".jsonl", ".csv", ".tsv")
+COMPRESSIONS = {".gz": gzip.open, ".xz": lzma.open}
 
 Row = dict[str, Any]
 
@@ -59,6 +67,48 @@ class Texts:
         )
 
 
+@dataclass(frozen=True)
+class OwnTexts:
+    """What a file of your own holds, split.
+
+    Attributes:
+        splits: The texts of ``train``, ``validation`` and ``test``.
+        classes: Their names, by number.
+        dropped: Why rows were dropped, each reason with its number of rows; reasons without any
+            are left out.
+        note: In words: what it is, how it was split, what was dropped.
+    """
+
+    splits: dict[str, Texts]
+    classes: tuple[str, ...]
+    dropped: dict[str, int]
+    note: str
+
+
+def find_format(path: str | Path) -> str | None:
+    """One of ``FORMATS`` by the end of a name, compressed or not; None for any other file."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes and suffixes[-1] in COMPRESSIONS:
+        suffixes.pop()
+    return suffixes[-1] if suffixes and suffixes[-1] in FORMATS else None
+
+
+@contextmanager
+def _open_text(path: Path, **options: Any) -> Iterator[TextIO]:
+    """Open a text file, compressed or not.
+
+    Raises:
+        DataError: If it cannot be read, or is damaged.
+    """
+    try:
+        with COMPRESSIONS.get(path.suffix.lower(), open)(path, "rt", **options) as file:
+            yield file  # pyright: ignore[reportReturnType]
+    except (lzma.LZMAError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path} is damaged: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+
 def read_rows(path: Path) -> list[Row]:
     """One object a line, see :func:`number_rows`."""
     return [row for _, row in number_rows(path)]
@@ -72,7 +122,7 @@ def number_rows(path: Path) -> Iterator[tuple[int, Row]]:
     """
     line = 0
     try:
-        with (lzma.open if path.suffix == ".xz" else open)(path, "rt", encoding="utf-8") as file:
+        with _open_text(path, encoding="utf-8") as file:
             for line, text in enumerate(file, 1):
                 if not text.strip():
                     continue
@@ -84,38 +134,79 @@ def number_rows(path: Path) -> Iterator[tuple[int, Row]]:
         raise DataError(f"{path}, line {line}: not JSON: {error.msg}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}, after line {line}: not UTF-8: {error.reason}") from error
-    except (lzma.LZMAError, EOFError) as error:
-        raise DataError(f"{path} is damaged: {error}") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def read_own_texts(
-    path: Path, text_column: str, label_column: str
-) -> tuple[dict[str, Texts], str, tuple[str, ...]]:
-    """The splits of a file, a note, and the names of the classes.
+    path: Path, text_column: str, label_column: str, test_path: Path | None = None
+) -> OwnTexts:
+    """Read and split a file of your own.
+
+    Args:
+        path: The file.
+        text_column: Where the text is in a row.
+        label_column: Where its class is.
+        test_path: A second file, all of which is for test; what both hold is dropped from the
+            first. None: a tenth of the first is for test.
 
     Raises:
-        DataError: If a row lacks a column or its text, or there are too few rows or classes.
+        DataError: If a row lacks a column, or there are too few rows or classes.
     """
-    chosen: dict[str, tuple[str, str]] = {}  # duplicates count once
-    num_rows = num_conflicts = 0
-    for _, text, label in number_labelled_texts(path, text_column, label_column):
-        num_rows += 1
-        num_conflicts += chosen.setdefault(normalize(text), (text, label))[1] != label
-    texts, labels = ([pair[side] for pair in chosen.values()] for side in (0, 1))
-    classes, splits = split_classes(labels, list(chosen), path)
+    rows, dropped = _read_distinct(path, text_column, label_column)
+    held: dict[str, tuple[str, str]] = {}
+    if test_path is not None:
+        held, dropped_there = _read_distinct(test_path, text_column, label_column)
+        if not held:
+            raise DataError(f"{test_path} holds no texts: give some to test on")
+        for reason, number in dropped_there.items():
+            dropped[f"{reason} in {test_path.name}"] = number
+        num_shared = len(rows.keys() & held.keys())
+        rows = {key: pair for key, pair in rows.items() if key not in held}
+        if num_shared:
+            dropped[f"in {test_path.name} too"] = num_shared
+    texts, labels = ([pair[side] for pair in rows.values()] for side in (0, 1))
+    classes, splits = split_classes(labels, list(rows), path, with_test=test_path is None)
     parts = {
-        name: Texts([texts[i] for i in rows], [classes.index(labels[i]) for i in rows])
-        for name, rows in splits.items()
+        name: Texts([texts[i] for i in chosen], [classes.index(labels[i]) for i in chosen])
+        for name, chosen in splits.items()
     }
+    if test_path is not None:
+        for _, label in held.values():
+            if label not in classes:
+                raise DataError(
+                    f"{test_path} has the class {label!r}, which {path} does not have: give one of"
+                    f" {', '.join(classes)}"
+                )
+        parts["test"] = Texts(
+            [text for text, _ in held.values()],
+            [classes.index(label) for _, label in held.values()],
+        )
+    where = "About a tenth of each class is test, a tenth validation,"
+    if test_path is not None:
+        where = f"Test is {test_path.name}. About a tenth of each class is validation,"
+    reasons = ", ".join(f"{number:,} {reason}" for reason, number in dropped.items())
     note = (
-        f"{path.name}: {len(texts):,} texts of {len(classes)} classes. About a tenth of each class"
-        " is test, a tenth validation, chosen by a hash of the text. Dropped:"
-        f" {num_rows - len(texts)} rows whose text was there before, up to capital letters and"
-        f" blanks, {num_conflicts} of them with another label."
+        f"{path.name}: {len(texts):,} texts of {len(classes)} classes. {where} chosen by a hash of"
+        f" the text. Dropped: {reasons or 'nothing'}."
     )
-    return parts, note, classes
+    return OwnTexts(parts, classes, dropped, note)
+
+
+def _read_distinct(
+    path: Path, text_column: str, label_column: str
+) -> tuple[dict[str, tuple[str, str]], dict[str, int]]:
+    """Text and label by normalised text, and how many rows were dropped for which reason."""
+    chosen: dict[str, tuple[str, str]] = {}
+    num_empty = num_equal = num_conflicts = 0
+    for _, text, label in number_labelled_texts(path, text_column, label_column):
+        if not text:
+            num_empty += 1
+            continue
+        key = normalize(text)
+        num_equal += key in chosen
+        num_conflicts += chosen.setdefault(key, (text, label))[1] != label
+    conflicts = f" ({num_conflicts:,} of them with another label)" if num_conflicts else ""
+    reasons = {"empty": num_empty, f"repeated{conflicts}": num_equal}
+    return chosen, {reason: number for reason, number in reasons.items() if number}
 
 
 def number_labelled_texts(
@@ -123,21 +214,47 @@ def number_labelled_texts(
 ) -> Iterator[tuple[int, str, str]]:
     """The number of the line, the text and the label of each row.
 
+    A row without a text has ``""``, and its label is not looked at.
+
     Raises:
-        DataError: If a row lacks a column or its text.
+        DataError: If a row lacks a column, or has a label that names no class.
     """
-    rows = number_rows(path) if path.suffix.lower() == ".jsonl" else _number_table(path)
-    for line, row in rows:
-        text = _get(row, text_column, path, line)
-        if not isinstance(text, str) or not text.strip():
-            raise DataError(f"{path}, line {line}: {text_column!r} is {text!r}, not a text")
+    for line, row in _number_any(path):
+        text = _get_text(row, text_column, path, line)
         label = _get(row, label_column, path, line)
+        if not text and label is not None:
+            yield line, "", ""
+            continue
         if isinstance(label, float | list | dict) or label is None or not str(label).strip():
             raise DataError(
                 f"{path}, line {line}: {label_column!r} is {label!r}; give the name or number of a"
                 " class"
             )
         yield line, text, str(label).strip()
+
+
+def read_unlabelled_texts(path: Path, text_column: str) -> list[str]:
+    """The texts of a file, those of rows without one left out; no labels are needed.
+
+    Raises:
+        DataError: If a row lacks the column.
+    """
+    texts = (_get_text(row, text_column, path, line) for line, row in _number_any(path))
+    return [text for text in texts if text]
+
+
+def _number_any(path: Path) -> Iterator[tuple[int, Row]]:
+    return number_rows(path) if find_format(path) == ".jsonl" else _number_table(path)
+
+
+def _get_text(row: Row, column: str, path: Path, line: int) -> str:
+    """The text of a row, "" if it has none."""
+    text = _get(row, column, path, line)
+    if text is None or (isinstance(text, str) and not text.strip()):
+        return ""
+    if not isinstance(text, str):
+        raise DataError(f"{path}, line {line}: {column!r} is {text!r}, not a text")
+    return text
 
 
 def _get(row: dict[str, Any], column: str, path: Path, line: int) -> Any:
@@ -152,11 +269,11 @@ def _get(row: dict[str, Any], column: str, path: Path, line: int) -> Any:
 
 def _number_table(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of a table with the numbers of their (last) lines."""
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    delimiter = "\t" if find_format(path) == ".tsv" else ","
     line = 1
     try:
         # Tables from spreadsheets begin with a mark that says they are UTF-8.
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with _open_text(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, delimiter=delimiter, strict=True)
             for row in reader:
                 line = reader.line_num
@@ -171,5 +288,3 @@ def _number_table(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise DataError(f"{path}, after line {line}: {error}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}, after line {line}: not UTF-8: {error.reason}") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error

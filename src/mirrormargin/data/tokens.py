@@ -15,6 +15,7 @@ texts by falling frequency; all others become [UNK].
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -39,7 +40,9 @@ __all__ = [
     "check_vocab_size",
     "choose_pieces",
     "choose_width",
+    "count_tokens",
     "frame",
+    "make_vocabulary",
     "read_vocabulary",
     "renumber",
     "tokenize",
@@ -50,6 +53,7 @@ SPECIAL = {"[PAD]": PAD, "[UNK]": UNK, "[CLS]": CLS, "[SEP]": SEP}
 KEEPS = ("head", "ends")
 MOST = 512  # tokens kept if nothing is said, as the models of that vocabulary do
 CHUNK = 1000  # texts at a time: what the tokenizer gives takes far more memory than the numbers
+MOST_WORDS = 30_000  # in a vocabulary of one's own words, about as many as bert-base-uncased has
 BLOCK = 1_000  # rows at a time: memory that is used again is faster than new memory
 
 Numbers = NDArray[np.int64]
@@ -135,6 +139,27 @@ def _build_tokenizer(vocabulary: tuple[str, ...]) -> Any:
     return tokenizer
 
 
+def make_vocabulary(texts: Sequence[str]) -> tuple[str, ...]:
+    """The words of some texts by falling frequency, after the special tokens.
+
+    It takes the place of the vocabulary of bert-base-uncased where that is not at hand: whole words
+    instead of pieces, so a word that is in none of the texts is ``[UNK]``.
+
+    Args:
+        texts: Those to learn from.
+    """
+    tokenizer = _build_tokenizer(tuple(SPECIAL))
+    counts: Counter[str] = Counter()
+    for text in texts:
+        clean = tokenizer.normalizer.normalize_str(text)
+        counts.update(word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(clean))
+    special = [f"[unused{number}]" for number in range(max(SPECIAL.values()) + 1)]
+    for token, number in SPECIAL.items():
+        special[number] = token
+    words = sorted(counts, key=lambda word: (-counts[word], word))
+    return (*special, *words[: MOST_WORDS - len(special)])
+
+
 def check_framing(length: int | None, keep: str) -> None:
     """Refuse what no text can be cut to."""
     check_choice("keep", keep, KEEPS, error=DataError)
@@ -146,9 +171,13 @@ def choose_width(parts: list[tuple[Pieces, Pieces | None]]) -> int:
     """What the longest of all texts needs, but no more than ``MOST``."""
     longest = 0
     for first, second in parts:
-        lengths = first.lengths + 2 if second is None else first.lengths + second.lengths + 3
-        longest = max(longest, int(lengths.max(initial=0)))
+        longest = max(longest, int(count_tokens(first, second).max(initial=0)))
     return max(5, min(longest, MOST))
+
+
+def count_tokens(first: Pieces, second: Pieces | None) -> Numbers:
+    """How many tokens each text, or pair of texts, needs to be kept whole."""
+    return first.lengths + 2 if second is None else first.lengths + second.lengths + 3
 
 
 def frame(first: Pieces, second: Pieces | None, width: int, keep: str) -> NDArray[np.int32]:

@@ -1,4 +1,4 @@
-"""How training gets there: many runs at once, what they pass through, and where they end."""
+"""How does training get there? Many runs at once, what they pass through, and where they end."""
 
 from mirrormargin.dynamics.basins import basin_statistics, classify_selections
 from mirrormargin.dynamics.descent import (
@@ -9,14 +9,21 @@ from mirrormargin.dynamics.descent import (
     train_joint,
 )
 from mirrormargin.dynamics.descent.targets import compare_exponents
-from mirrormargin.dynamics.flow import mirror_flow
-from mirrormargin.dynamics.paths import joint_regularization_path, regularization_path
-from mirrormargin.dynamics.rates import RateVerdict, bound_holds, claimed_rate, fit_rate
+from mirrormargin.dynamics.flow import FlowRecord, mirror_flow
+from mirrormargin.dynamics.paths import (
+    RegularizationPath,
+    joint_regularization_path,
+    regularization_path,
+)
+from mirrormargin.dynamics.rates import RateFit, RateVerdict, bound_holds, claimed_rate, fit_rate
 
 __all__ = [
     "AttentionRecord",
+    "FlowRecord",
     "NormalInit",
+    "RateFit",
     "RateVerdict",
+    "RegularizationPath",
     "basin_statistics",
     "bound_holds",
     "claimed_rate",

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.attention.problem import read_problems
-from mirrormargin.dynamics.descent.record import AttentionRecord
+from mirrormargin.dynamics.descent.record import AttentionRecord, check_record
 from mirrormargin.errors import ProblemError
 from mirrormargin.figures.spread import find_share_of
 from mirrormargin.svm import Status, solve_many
@@ -29,7 +29,7 @@ __all__ = ["BasinStatistics", "basin_statistics", "classify_selections"]
 KINDS = ("global", "local", "unsettled", "unknown")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class BasinStatistics:
     """How often training ended where, at each exponent.
 
@@ -46,6 +46,10 @@ class BasinStatistics:
     counts: tuple[dict[str, int], ...]
     shares: tuple[dict[str, tuple[float, float, float]], ...]
     optimal_tokens: NDArray[np.float64]
+
+    def __repr__(self) -> str:
+        ends = ", ".join(f"{kind}={int((self.kinds == kind).sum())}" for kind in KINDS)
+        return f"BasinStatistics({self.kinds.size} runs: {ends})"
 
     def __str__(self) -> str:
         lines = ["   p   runs  " + "".join(f"{kind:>20}" for kind in KINDS)]
@@ -97,7 +101,7 @@ def basin_statistics(record: AttentionRecord, *, threads: int | None = None) -> 
     Raises:
         ProblemError: (a ValueError) If the head was trained too: scores are then the run's own.
     """
-    if record.head is not None:
+    if check_record(record).head is not None:
         raise ProblemError("the record is of joint training, whose scores differ from run to run")
     chosen = record.final_selection
     kinds = classify_selections(record.problems, chosen, record.p, threads=threads)

@@ -18,14 +18,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrormargin.arguments import check_exponent, check_finite, check_number, read_array
-from mirrormargin.attention import AttentionProblem
+from mirrormargin.arguments import (
+    check_exponent,
+    check_finite,
+    check_function,
+    check_number,
+    read_array,
+    refuse_overflow,
+)
+from mirrormargin.attention.problem import AttentionProblem, check_problem
 from mirrormargin.dynamics.flow_field import FlowField
 from mirrormargin.dynamics.flow_integrator import Radau
 from mirrormargin.dynamics.metrics import measure
+from mirrormargin.dynamics.rates import RateFit
+from mirrormargin.dynamics.rates.laws import FormName, Interval, read_window
+from mirrormargin.dynamics.rates.recorded import Claimed, Quantity, fit_recorded, log_of
 from mirrormargin.errors import ProblemError, RunError
 from mirrormargin.geometry import lp_norm
-from mirrormargin.geometry.threads import limit_threads
+from mirrormargin.geometry.threads import ONE_THREAD_BELOW, limit_threads
 from mirrormargin.geometry.vector_batches import divergence_each
 from mirrormargin.runs import read_run, write_run
 from mirrormargin.svm import Status, is_locally_optimal, solve_attention_svm
@@ -41,7 +51,6 @@ MOST_DECADES = 1e6  # beyond, the rounding of tau is felt
 TOLS = 1e-9, 1e-2
 TARGET_TOLS = 1e-13, 1e-11, 1e-9, 1e-7  # the first at which the target is certified
 MEASURES = "norm", "log_loss_gap", "logit_gap", "log_unattended", "selection"
-ONE_THREAD_BELOW = 400  # unknowns of a linear system: threads of BLAS then wait for each other
 START_SHARE = 0.02  # of tol
 STILL = 0.3  # logits
 
@@ -109,6 +118,53 @@ class FlowRecord:
         return (
             f"FlowRecord(p={self.p:g},{end} points={self.log10_k.size}, steps={self.num_steps},"
             f" status={str(self.status)!r})"
+        )
+
+    def fit_rate(
+        self,
+        form: FormName | None = None,
+        *,
+        quantity: Quantity = "divergence",
+        claimed: Claimed = "proven",
+        window: Interval | None = None,
+        confidence: float = 0.95,
+        tol: float = 0.02,
+    ) -> RateFit:
+        """How fast something falls along the flow, and whether as fast as proven.
+
+        Args:
+            form: The law, as of :func:`mirrormargin.fit_rate`; None for the proven one of the
+                divergence, and for k^-a of the other quantities.
+            quantity: "divergence", "loss_gap", or "unattended": the most that a sequence does not
+                give its selected token.
+            claimed: Exponent to compare with; "proven" for that of :func:`claimed_rate`, which
+                is for the divergence; None for no claim.
+            window: First and last log10 of the steps to use; None for the last third.
+            confidence: Nominal coverage of the interval.
+            tol: Share of the claimed exponent that may be missing.
+
+        Raises:
+            ProblemError: (a ValueError) If the flow has no target, or too few points.
+        """
+        if window is None and self.log10_k.size:
+            window = float(self.log10_k[-1]) * 2 / 3, np.inf
+        first, last = read_window(window, is_log=True)
+        logs = {
+            "divergence": log_of(self.divergence[None]),
+            "loss_gap": self.log_loss_gap[None],
+            "unattended": self.log_unattended[None],
+        }
+        return fit_recorded(
+            self.log10_k * np.log(10),
+            logs,
+            self.p,
+            "constant",
+            quantity=quantity,
+            form=form,
+            claimed=claimed,
+            window=(first * np.log(10), last * np.log(10)),
+            confidence=confidence,
+            tol=tol,
         )
 
     def save(self, folder: str | Path, about: Mapping[str, Any] | None = None) -> None:
@@ -186,21 +242,24 @@ def mirror_flow(
         >>> mirror_flow(synthetic.unit_sphere(seed=1), p=2.0, decades=300).status
         <FlowStatus.FOLLOWED: 'followed to the end'>
     """
+    d = check_problem(problem).dim
     p = check_exponent(p, error=ProblemError)
-    d = problem.dim
     decades = check_number("decades", decades, above=0.0, most=MOST_DECADES)
     lr = check_number("lr", lr, above=0.0)
     tol = check_number("tol", tol, least=TOLS[0], most=TOLS[1])
     w0 = np.zeros((d, d)) if init is None else _read_matrix("init", init, d)
     given = None if target is None else _read_matrix("target", target, d)
+    problem.logits(w0)  # refuses a start so large that they overflow
     log10_k = _read_points(record, decades)
+    if progress is not None:
+        check_function("progress", progress, "progress(done, decades)")
 
     def report(tau: float) -> None:
         if progress is not None:
             progress(float(np.clip((tau - np.log(lr)) / np.log(10), 0.0, decades)), decades)
 
     size = 3 * min(problem.num_sequences * problem.num_tokens, d * d)
-    with limit_threads(1 if size <= ONE_THREAD_BELOW else None):
+    with limit_threads(1 if size <= ONE_THREAD_BELOW else None), refuse_overflow(p):
         trajectory = _Trajectory(FlowField(problem, p), w0.reshape(-1), tol)
         # The end is a point of its own, for the record may stop before.
         stops = np.append(log10_k, decades) * np.log(10) + np.log(lr)

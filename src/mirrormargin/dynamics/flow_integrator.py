@@ -4,9 +4,9 @@ r"""Radau IIA, three stages, order five and L-stable, for  du/dtau = f(tau, w(u)
 
 The flow is stiff: attention reacts at once to what the slow part of W does, and for p > 2 an entry
 near zero moves by dw/du = |u|^(-(p-2)/(p-1)) / (p-1). For p <= 2 the stages are found by Newton's
-method in u. For p > 2 entries cross zero, where w(u) is a root: Newton in u oscillates there if the
-loss holds w, and Newton in w if it does not. Both move an entry the same way, and it takes the
-shorter move.
+method in u. For p > 2 entries cross zero, where w(u) is a root and its slope infinite. There
+Newton's method in u oscillates if the loss ties w down, and Newton's method in w if it does not.
+Both move an entry in the same direction, so each entry takes the shorter of the two moves.
 
 A selection that is given up late changes within e^-gap of tau, far below the spacing of floats: tau
 then does not change, and only log h measures a step. Pinned by
@@ -53,11 +53,11 @@ class Radau:
     """One trajectory, with an error of at most ``tol`` in each step.
 
     Attributes:
-        tau: Where it is.
-        u: There.
-        w: There.
-        is_balanced: Whether the gradients of the sequences cancel beyond their rounding: e^tau
-            makes that larger than ``tol``, and no step leads on.
+        tau: The time that has been reached.
+        u: The dual weights at that time.
+        w: The weights at that time.
+        is_balanced: Whether the gradients of the sequences cancel so far that their rounding error,
+            times e^tau, exceeds what ``tol`` allows: then no further step is accurate.
         num_steps: Accepted steps.
         num_rejected: Steps that were tried and taken back.
     """

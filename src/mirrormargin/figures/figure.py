@@ -113,7 +113,7 @@ class Series:
 
 @dataclass(frozen=True, eq=False)
 class HeatFrames:
-    """A map of numbers from 0 to 1 that changes from frame to frame.
+    """A map of numbers that changes from frame to frame.
 
     Attributes:
         values: (frames, rows, columns).
@@ -126,6 +126,8 @@ class HeatFrames:
         col_ticks: The same along the columns.
         dots: Sizes from 0 to 1 of dots over the cells, (rows, columns); None for no dots.
         notes: Texts over the map, each as row, column and text.
+        limits: The numbers at the two ends of the colours. Where the first is negative there are
+            two colours, which meet at zero.
     """
 
     values: Array
@@ -138,6 +140,7 @@ class HeatFrames:
     col_ticks: tuple[tuple[float, str], ...] = ()
     dots: Array | None = None
     notes: tuple[tuple[float, float, str], ...] = ()
+    limits: tuple[float, float] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values, dtype=np.float64)
@@ -145,11 +148,18 @@ class HeatFrames:
         if values.ndim != 3 or values.shape != named or not values.size:
             raise ReportError(f"a heat map of shape {values.shape} has labels for {named}")
         object.__setattr__(self, "values", values)
+        low, high = self.limits
+        if not low < high or (low < 0 and low != -high):
+            raise ReportError(f"a heat map has the limits {self.limits}: give (0, b) or (-b, b)")
         if self.dots is not None:
             dots = np.asarray(self.dots, dtype=np.float64)
             if dots.shape != values.shape[1:]:
                 raise ReportError(f"a heat map of shape {values.shape[1:]} has dots {dots.shape}")
             object.__setattr__(self, "dots", dots)
+
+    @property
+    def is_signed(self) -> bool:
+        return self.limits[0] < 0
 
     def take(self, frames: Sequence[int]) -> HeatFrames:
         """The same map with some of its frames."""

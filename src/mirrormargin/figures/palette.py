@@ -10,6 +10,9 @@ red-green vision; within a family lightness changes too.
 
 Ways to train take the colour of their exponent: "MirrorAdam p=1.1" that of "p = 1.1"; "AdamW + L1"
 that of "AdamW". A second method of a colour is dashed, a third one dotted, a fourth one both.
+
+Runs of one's own keep the colour of their method as long as no other run on the page looks like it;
+the others take one of ``DISTINCT``, because nothing but the colour is seen at first.
 """
 
 from __future__ import annotations
@@ -21,15 +24,18 @@ from itertools import pairwise
 from typing import NamedTuple
 
 __all__ = [
+    "DIVERGING",
     "HEAT",
     "INK",
     "SHADE",
     "SURROUNDINGS",
     "Color",
     "Look",
+    "choose_distinct_looks",
     "choose_looks",
     "find_color",
     "find_group",
+    "measure_distance",
     "name_exponent",
     "read_exponent",
 ]
@@ -46,8 +52,11 @@ INK = Color("#22252b", "#eceef2")
 GREY = Color("#767c87", "#9aa1ad")
 
 # t from 0 to 1: from p near 1 to p near 2, and from p just above 2 to infinity.
+# Real models are trained at 1.05 and at 1.1, so that the colour turns quickly between them.
 COLD = (
-    (0.0, Color("#00695c", "#5fd6c0")),
+    (0.0, Color("#2b8f2f", "#7be07f")),
+    (0.05, Color("#1e8c28", "#58e05e")),
+    (0.1, Color("#00695c", "#5fd6c0")),
     (0.5, Color("#0b8fb5", "#4cc4ea")),
     (0.75, Color("#0f62c4", "#6aa9ff")),
     (1.0, Color("#3f4fc9", "#95a0ff")),
@@ -110,6 +119,32 @@ OTHERS = (
     Color("#0b8fb5", "#4cc4ea"),
 )
 
+# For runs that would otherwise look like another one; far from each other on both papers.
+DISTINCT = (
+    Color("#d24a0a", "#ff8f4d"),
+    Color("#a33a84", "#ee92cf"),
+    Color("#b98300", "#f0c14b"),
+    Color("#0f62c4", "#6aa9ff"),
+    Color("#8a5a2b", "#c79a6b"),
+    Color("#6a3fc9", "#b39bff"),
+    Color("#c2185b", "#ff5f8f"),
+    Color("#0b8fb5", "#4cc4ea"),
+    Color("#767c87", "#9aa1ad"),
+    Color("#6f8200", "#c5d84a"),
+    Color("#1e8c28", "#58e05e"),
+    Color("#00695c", "#5fd6c0"),
+)
+FAR = 75  # the sum of the differences of three channels at which two lines are told apart
+
+# Signed entries from -1 to 1: warm, paper, cold.
+DIVERGING = (
+    Color("#8f2d00", "#ffb184"),
+    Color("#e08a4f", "#b0541c"),
+    Color("#f7f8fa", "#16191f"),
+    Color("#5b9dde", "#2a64ae"),
+    Color("#0a3f8f", "#a5cffa"),
+)
+
 # Attention from 0 to 1, from paper to ink; evenly spaced.
 HEAT = (
     Color("#f7f8fa", "#16191f"),
@@ -145,6 +180,7 @@ SHADE = Color("#5b9dde", "#2a649e")  # behind words, more or less transparent
 LINES = ("line", "dashed", "dotted", "dashdot")  # of methods that have the same colour
 _EXPONENT = re.compile(r"^p = (\d+(?:\.\d+)?)(?!\w)")
 _METHOD_EXPONENT = re.compile(r"\bp ?= ?(\d+(?:\.\d+)?)")
+_DISTINCT_GROUP = re.compile(r"^distinct (\d+)$")
 _VARIANT = re.compile(r"(?: for pruning| \+ L1| to \d+%| per tensor)+$")
 
 
@@ -155,6 +191,9 @@ def find_color(group: str) -> Color:
         return _find_exponent_color(p)
     if group in NAMED:
         return NAMED[group]
+    distinct = _DISTINCT_GROUP.match(group)
+    if distinct:
+        return DISTINCT[(int(distinct.group(1)) - 1) % len(DISTINCT)]
     return OTHERS[zlib.crc32(group.encode()) % len(OTHERS)]
 
 
@@ -198,6 +237,58 @@ def choose_looks(names: Iterable[str]) -> list[Look]:
         seen[color] = count + 1
         looks.append(Look(name, group, LINES[count % len(LINES)]))
     return looks
+
+
+def choose_distinct_looks(names: Iterable[str], groups: Iterable[str] = ()) -> list[Look]:
+    """A look for each run, no two of one colour as long as there are colours; then dashes differ.
+
+    Args:
+        names: What the runs are called.
+        groups: What each would be coloured by; found from the names if none are given.
+
+    Example:
+        >>> [look.group for look in choose_distinct_looks(["AdamW", "AdamW + L1"])]
+        ['AdamW', 'distinct 1']
+    """
+    names = list(names)
+    wanted = list(groups) or [find_group(name) for name in names]
+    chosen: list[str] = []
+    spares = [f"distinct {number + 1}" for number in range(len(DISTINCT))]
+    # Whoever has its own colour keeps it, whatever stands before it.
+    for group in wanted:
+        chosen.append(group if _is_far(group, [one for one in chosen if one]) else "")
+    for k, group in enumerate(chosen):
+        if not group:
+            taken = [one for one in chosen if one]
+            chosen[k] = next(
+                (one for one in spares if _is_far(one, taken)), spares[k % len(spares)]
+            )
+    seen: dict[str, int] = {}
+    looks = []
+    for name, group in zip(names, chosen, strict=True):
+        looks.append(Look(name, group, LINES[seen.get(group, 0) % len(LINES)]))
+        seen[group] = seen.get(group, 0) + 1
+    return looks
+
+
+def _is_far(group: str, others: Iterable[str]) -> bool:
+    """Whether a colour is told from all others on light and on dark paper."""
+    color = find_color(group)
+    return all(
+        measure_distance(one, other) >= FAR
+        for found in map(find_color, others)
+        for one, other in zip(color, found, strict=True)
+    )
+
+
+def measure_distance(first: str, second: str) -> int:
+    """The sum of the differences of red, green and blue.
+
+    Example:
+        >>> measure_distance("#000000", "#010203")
+        6
+    """
+    return sum(abs(int(first[i : i + 2], 16) - int(second[i : i + 2], 16)) for i in (1, 3, 5))
 
 
 def find_group(name: str) -> str:

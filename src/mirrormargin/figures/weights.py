@@ -15,11 +15,12 @@ from mirrormargin.figures.figure import Axis, Panel, Series
 from mirrormargin.figures.palette import Look
 from mirrormargin.figures.spread import Spread, find_mean
 
-__all__ = ["KINDS", "MAX_BANDS", "draw_histograms", "draw_shares", "join_kinds"]
+__all__ = ["KINDS", "MAX_BANDS", "draw_histograms", "draw_shares", "join_kinds", "merge_bins"]
 
 Array = NDArray[np.float64]
 KINDS = ("key", "query", "value")
 MAX_BANDS = 5  # more of them hide each other: a table has the intervals
+MAX_BINS = 40
 MARKS = (50.0, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2)
 
 
@@ -45,6 +46,21 @@ def draw_histograms(
         )
         for k, kind in enumerate(KINDS)
     )
+
+
+def merge_bins(histogram: NDArray[np.int64], bin_width: float) -> tuple[NDArray[np.int64], float]:
+    """Counts (..., bins) in at most ``MAX_BINS`` wider bins, and their width.
+
+    Small models have a few entries in a fine bin, and lines of single entries hide each other.
+
+    Example:
+        >>> merge_bins(np.ones((1, 80), dtype=np.int64), 0.01)[0].shape
+        (1, 40)
+    """
+    merged = max(1, -(-histogram.shape[-1] // MAX_BINS))
+    room = [(0, 0)] * (histogram.ndim - 1) + [(0, -histogram.shape[-1] % merged)]
+    counts = np.pad(histogram, room).reshape(*histogram.shape[:-1], -1, merged).sum(axis=-1)
+    return counts, merged * float(bin_width)
 
 
 def join_kinds(values: ArrayLike, form: str = ",.0f") -> str:

@@ -1,4 +1,4 @@
-"""What space? Potentials, norms and divergences, and the compiled kernels behind them."""
+"""In which space do we measure? Potentials, norms, divergences, and compiled kernels for them."""
 
 from mirrormargin.geometry.hypentropy import HypentropyPotential
 from mirrormargin.geometry.lp import LpPotential, directional_divergence

@@ -18,7 +18,7 @@ It is what the convergence theorems bound: at least 0, at most 2, zero only for 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -50,7 +50,7 @@ class LpPotential(Potential):
         6.0
     """
 
-    def __init__(self, p: float, scale: float | str | None = None) -> None:
+    def __init__(self, p: float, scale: float | Literal["rms"] | None = None) -> None:
         self.p = check_exponent(p)
         self.scale = check_scale(scale)
 
@@ -142,10 +142,14 @@ def directional_divergence(target: Any, iterate: Any, p: float) -> Any:
     return restore(potential.bregman(u / norms["target"], v / norms["iterate"]))
 
 
-def check_scale(scale: Any, *, error: type[Exception] = GeometryError) -> float | str | None:
+def check_scale(
+    scale: Any, *, error: type[Exception] = GeometryError
+) -> float | Literal["rms"] | None:
     """Return a scale as None, "rms" or a positive float."""
-    if scale is None or (isinstance(scale, str) and scale == "rms"):
-        return scale
+    if scale is None:
+        return None
+    if isinstance(scale, str) and scale == "rms":
+        return "rms"
     hint = '"rms" for that of the initial weights, None for none'
     return check_number("scale", scale, above=0.0, hint=hint, error=error)
 

@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mirrormargin.errors import GeometryError
+from mirrormargin.arguments import read_numbers
+from mirrormargin.errors import GeometryError, NotNumbersError
 
 __all__ = ["bregman_terms", "lp_norm", "scaled_power_sum", "signed_power", "widen"]
 
@@ -46,9 +47,7 @@ def lp_norm(array: Any, exponent: float, axis: int | tuple[int, ...] | None = No
         raise GeometryError(f"a norm needs an exponent >= 1, got {exponent!r}")
     if isinstance(array, Tensor):
         return _tensor_norm(array, exponent, axis)
-    x = np.asarray(array)
-    if x.dtype.kind not in "fiub":
-        raise TypeError(f"expected an array of real numbers, got dtype {x.dtype}")
+    x = read_numbers("the array", array, error=NotNumbersError)
     norm = _array_norm(x, exponent, axis)
     return norm if x.dtype.kind != "f" else norm.astype(x.dtype)
 

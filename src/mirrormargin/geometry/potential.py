@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mirrormargin.arguments import read_numbers
+from mirrormargin.errors import NotNumbersError
 from mirrormargin.geometry.norms import widen
 
 __all__ = ["Potential", "as_tensors"]
@@ -57,7 +59,7 @@ def as_tensors(*arrays: Any) -> tuple[list[Tensor], Callable[[Tensor], Any]]:
     tensors = [a if isinstance(a, Tensor) else torch.from_numpy(_to_numpy(a)) for a in arrays]
     for tensor in tensors:
         if tensor.is_complex():
-            raise TypeError(f"expected an array of real numbers, got dtype {tensor.dtype}")
+            raise NotNumbersError(f"the array has dtype {tensor.dtype}: give real numbers")
     tensors = [t if t.is_floating_point() else t.double() for t in tensors]
     if any(isinstance(a, Tensor) for a in arrays):
         return tensors, lambda result: result
@@ -65,9 +67,7 @@ def as_tensors(*arrays: Any) -> tuple[list[Tensor], Callable[[Tensor], Any]]:
 
 
 def _to_numpy(array: Any) -> np.ndarray:
-    converted = np.asarray(array)
-    if converted.dtype.kind not in "fiub":
-        raise TypeError(f"expected an array of real numbers, got dtype {converted.dtype}")
+    converted = read_numbers("the array", array, error=NotNumbersError)
     native = converted.dtype.newbyteorder("=")
     # torch shares memory and wants it writable, native and without negative strides.
     return np.array(converted, dtype=native, order="C")

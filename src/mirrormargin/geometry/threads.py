@@ -18,9 +18,11 @@ from typing import TypeVar
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["count_cores", "limit_threads", "share_out"]
+__all__ = ["ONE_THREAD_BELOW", "count_cores", "limit_threads", "share_out"]
 
 Memory = TypeVar("Memory")
+
+ONE_THREAD_BELOW = 400  # rows or unknowns of a linear system: threads of BLAS wait for each other
 
 # BLAS has one number of threads for the whole process: a second caller who sets it must wait.
 _lock = threading.RLock()

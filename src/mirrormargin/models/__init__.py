@@ -1,4 +1,4 @@
-"""Real models: paper A's text classifier and vision transformer, and pretrained encoders."""
+"""Which models? Paper A's text classifier and vision transformer, and pretrained encoders."""
 
 from mirrormargin.models.encoder import PretrainedEncoder
 from mirrormargin.models.text_transformer import TextTransformer

@@ -1,4 +1,4 @@
-"""How to move? Mirror optimizers, their step rules, and parameter groups by name."""
+"""How do weights move? Mirror optimizers, their step rules, and parameter groups by name."""
 
 from mirrormargin.optim.groups import param_groups
 from mirrormargin.optim.mirror_adam import MirrorAdam

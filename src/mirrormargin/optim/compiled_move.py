@@ -37,6 +37,7 @@ from mirrormargin.geometry.float32_powers import (
     split_middle,
 )
 from mirrormargin.geometry.integer_powers import integer_power, with_sign
+from mirrormargin.optim.tensor_batch import WITHOUT_DUAL
 
 __all__ = ["FREE_ROW", "GENERAL", "KINDS", "add_dual", "move"]
 
@@ -45,7 +46,7 @@ SOURCES = (*float32_powers.SOURCES, __file__)
 f32, i32 = np.float32, np.int32
 
 GENERAL, _P2, _P3_2, _P3 = range(4)
-KINDS = {2.0: _P2, 1.5: _P3_2, 3.0: _P3}
+KINDS = dict(zip(WITHOUT_DUAL, (_P3_2, _P2, _P3), strict=True))
 
 _ROW_NEW = 3  # above the three rows of scratch memory that the stages of the power use
 FREE_ROW = 4

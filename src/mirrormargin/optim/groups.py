@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from mirrormargin.arguments import check_kind
 from mirrormargin.errors import OptimizerError
 
 __all__ = ["param_groups"]
@@ -36,6 +37,12 @@ def param_groups(
         >>> [(g["p"], len(g["params"])) for g in groups]
         [(1.1, 4), (2.0, 8)]
     """
+    check_kind("model", model, nn.Module, "whose parameters to group", error=OptimizerError)
+    check_kind("patterns", patterns, Mapping, "such as {'*': {'p': 1.1}}", error=OptimizerError)
+    for pattern, options in patterns.items():
+        check_kind("a pattern", pattern, str, "such as '*attn*'", error=OptimizerError)
+        advice = "such as {'p': 1.1}"
+        check_kind(f"patterns[{pattern!r}]", options, Mapping, advice, error=OptimizerError)
     named = [(name, param) for name, param in model.named_parameters() if param.requires_grad]
     members: dict[str, list[tuple[str, nn.Parameter]]] = {pattern: [] for pattern in patterns}
     orphans = []

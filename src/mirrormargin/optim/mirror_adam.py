@@ -9,14 +9,15 @@ with m^ = m / (1 - beta1^t) and v^ = v / (1 - beta2^t).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from mirrormargin.arguments import check_number
+from mirrormargin.arguments import check_flag, check_number, show
 from mirrormargin.errors import OptimizerError
-from mirrormargin.optim.mirror_optimizer import MirrorOptimizer, select_options
+from mirrormargin.geometry import Potential
+from mirrormargin.optim.mirror_optimizer import MirrorOptimizer, NonFinite, select_options
 from mirrormargin.optim.tensor_batch import Batch
 
 __all__ = ["MirrorAdam"]
@@ -67,10 +68,10 @@ class MirrorAdam(MirrorOptimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         amsgrad: bool = False,
-        scale: float | str | None = None,
-        potential: Any = None,
+        scale: float | Literal["rms"] | None = None,
+        potential: Potential | None = None,
         maximize: bool = False,
-        nonfinite: str = "propagate",
+        nonfinite: NonFinite = "propagate",
         foreach: bool | None = None,
         fused: bool | None = None,
     ) -> None:
@@ -78,11 +79,12 @@ class MirrorAdam(MirrorOptimizer):
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
+        check_flag("amsgrad", group["amsgrad"], error=OptimizerError)
         check_number("eps", group["eps"], least=0.0, error=OptimizerError)
         try:
             beta1, beta2 = group["betas"]
         except (TypeError, ValueError):
-            raise OptimizerError(f"betas is {group['betas']!r}: give two numbers") from None
+            raise OptimizerError(f"betas is {show(group['betas'])}: give two numbers") from None
         check_number("betas[0]", beta1, least=0.0, below=1.0, error=OptimizerError)
         check_number("betas[1]", beta2, least=0.0, below=1.0, error=OptimizerError)
 

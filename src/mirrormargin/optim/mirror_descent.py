@@ -12,22 +12,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mirrormargin.arguments import check_choice, check_number
+from mirrormargin.arguments import StepRule, check_choice, check_flag, check_number
 from mirrormargin.errors import NonFiniteGradientError, OptimizerError
-from mirrormargin.geometry import LpPotential
-from mirrormargin.optim.mirror_optimizer import MirrorOptimizer, select_options
+from mirrormargin.geometry import LpPotential, Potential
+from mirrormargin.optim.mirror_optimizer import MirrorOptimizer, NonFinite, select_options
 from mirrormargin.optim.polyak import as_number, find_polyak_multiplier
 from mirrormargin.optim.tensor_batch import Batch
 
 __all__ = ["MirrorDescent"]
 
-_STEP_RULES = ("constant", "normalized", "polyak")
+_STEP_RULES = get_args(StepRule)
 
 
 class MirrorDescent(MirrorOptimizer):
@@ -87,18 +87,18 @@ class MirrorDescent(MirrorOptimizer):
         lr: float | Tensor,
         p: float = 2.0,
         *,
-        step_rule: str = "constant",
+        step_rule: StepRule = "constant",
         momentum: float = 0.0,
         nesterov: bool = False,
         weight_decay: float = 0.0,
-        scale: float | str | None = None,
-        potential: Any = None,
-        norm_over: str = "tensor",
-        polyak: str = "bregman",
+        scale: float | Literal["rms"] | None = None,
+        potential: Potential | None = None,
+        norm_over: Literal["tensor", "group"] = "tensor",
+        polyak: Literal["bregman", "dual_norm"] = "bregman",
         f_min: float = 0.0,
         max_lr: float | None = None,
         maximize: bool = False,
-        nonfinite: str = "propagate",
+        nonfinite: NonFinite = "propagate",
         foreach: bool | None = None,
         fused: bool | None = None,
     ) -> None:
@@ -123,6 +123,7 @@ class MirrorDescent(MirrorOptimizer):
         check_number("f_min", group["f_min"], error=OptimizerError)
         if group["max_lr"] is not None:
             check_number("max_lr", group["max_lr"], above=0.0, hint="or None", error=OptimizerError)
+        check_flag("nesterov", group["nesterov"], error=OptimizerError)
         if group["nesterov"] and not group["momentum"]:
             raise OptimizerError("nesterov=True needs momentum: give a number above 0")
         rule = group["step_rule"]
@@ -159,6 +160,7 @@ class MirrorDescent(MirrorOptimizer):
         if not self._is_admitted(batches) or not self._is_loss_admitted(batches, loss):
             return loss
         norms = _find_norms(batches)
+        # Only groups with step_rule="polyak" have a multiplier; the step of the others is lr.
         multiplier = find_polyak_multiplier(batches, norms, loss)
         lengths = [
             float(group["lr"]) * (multiplier if group["step_rule"] == "polyak" else 1.0)
@@ -211,6 +213,9 @@ class MirrorDescent(MirrorOptimizer):
 #
 #     normalized:    ||g||_q of each tensor, or of its whole group
 #     polyak:        ||g||_2 of the group, or ||g||_q with polyak="dual_norm"
+#
+# With polyak="bregman" the l2 norm gives the step only at p = 2; elsewhere it just seeds the search
+# for the root.
 #
 # Each comes from two parts of every tensor, m = max |g| and s = sum (|g| / m)^q, which combine over
 # tensors without overflow.

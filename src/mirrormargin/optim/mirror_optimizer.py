@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from mirrormargin.arguments import check_choice, check_exponent, check_number
+from mirrormargin.arguments import check_choice, check_exponent, check_flag, check_number, show
 from mirrormargin.errors import NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential, Potential
 from mirrormargin.geometry.compiler import require_numba
@@ -26,9 +26,9 @@ from mirrormargin.optim.tensor_batch import (
     stamp,
 )
 
-__all__ = ["MirrorOptimizer", "select_options"]
+__all__ = ["MirrorOptimizer", "NonFinite", "select_options"]
 
-_NONFINITE = ("propagate", "raise", "skip")
+NonFinite = Literal["propagate", "raise", "skip"]
 
 
 class MirrorOptimizer(Optimizer):
@@ -36,6 +36,11 @@ class MirrorOptimizer(Optimizer):
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         self._seen: dict[int, tuple[int, int]] = {}
+        if isinstance(params, (str, bytes)) or not isinstance(params, Iterable):
+            raise OptimizerError(
+                f"params is a {type(params).__name__}: give model.parameters(), a list of"
+                " tensors, or groups as mirrormargin.param_groups makes them"
+            )
         super().__init__(params, defaults)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -67,14 +72,18 @@ class MirrorOptimizer(Optimizer):
         group["scale"] = check_scale(group["scale"], error=OptimizerError)
         check_number("lr", group["lr"], least=0.0, error=OptimizerError)
         check_number("weight_decay", group["weight_decay"], least=0.0, error=OptimizerError)
-        check_choice("nonfinite", group["nonfinite"], _NONFINITE, error=OptimizerError)
+        check_choice("nonfinite", group["nonfinite"], get_args(NonFinite), error=OptimizerError)
+        check_flag("maximize", group["maximize"], error=OptimizerError)
+        for name in ("foreach", "fused"):
+            if group[name] is not None:
+                check_flag(name, group[name], hint="or None", error=OptimizerError)
         if group["foreach"] and group["fused"]:
             raise OptimizerError("foreach and fused are both True: choose one path")
         potential = group["potential"]
         if potential is None:
             return
         if not isinstance(potential, Potential):
-            raise OptimizerError(f"potential is {potential!r}: give a Potential, or None")
+            raise OptimizerError(f"potential is {show(potential)}: give a Potential, or None")
         if group["scale"] is not None or group["p"] != 2.0:
             raise OptimizerError(
                 f"p and scale belong to the lp potential; with {potential!r} leave them out"
@@ -149,6 +158,7 @@ class MirrorOptimizer(Optimizer):
     def _find_kappa(self, number: int, index: int, state: dict[str, Any]) -> float:
         """The factor of the scaled potential kappa * psi_p."""
         group = self.param_groups[number]
+        scale: Any
         param, scale, lr = group["params"][index], group["scale"], float(group["lr"])
         if scale == "rms":
             if "scale" not in state:

@@ -154,7 +154,8 @@ def find_polyak_multiplier(
     ours = [b for b in batches if b.group["step_rule"] == "polyak" and float(b.group["lr"]) > 0]
     groups = {b.number: b.group for b in ours}
     norm_of = {b.number: n[0] for b, n in zip(batches, norms, strict=True) if b.number in groups}
-    if not any(norm_of.values()):  # nothing to step, or nowhere to go
+    # Only groups with step_rule="polyak" have a multiplier: there is none, or its gradient is zero.
+    if not any(norm_of.values()):
         return 0.0
     first = ours[0].group
     for name in ("f_min", "max_lr", "polyak"):

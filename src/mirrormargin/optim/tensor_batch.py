@@ -9,9 +9,9 @@ it is a square or a root away. What w must equal is the *image* of its state,
 
     w = to_primal(u).
 
-Where w is no longer that image, because someone else wrote to it, u is rebuilt from w. Where it
-still is, u stays: near p = 1 many different u have the image 0, and only u knows how close to
-leaving 0 a weight is.
+If w is no longer that image, because someone else wrote to it, u is computed again from w. If it
+still is, u is kept: near p = 1 many different u are mapped to w = 0, and only u itself tells how
+far such a weight is from becoming nonzero.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from mirrormargin.optim import foreach, plain
 from mirrormargin.optim.plain import state_dtype
 
 __all__ = [
+    "WITHOUT_DUAL",
     "Batch",
     "Path",
     "adapt_state",
@@ -47,7 +48,7 @@ _Stamp = tuple[int, int]
 
 _PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter))
 _TORCH_PATHS = (plain, foreach)
-_WITHOUT_DUAL = (1.5, 2.0, 3.0)  # exponents p
+WITHOUT_DUAL = (1.5, 2.0, 3.0)  # exponents p at which u is computed from w instead of kept
 
 
 class Path(Protocol):
@@ -115,7 +116,7 @@ class Batch:
         """The u of each tensor, following its weights; None where u is computed from w."""
         own = self.group["potential"]
         name = self.group["p"] if own is None else repr(own)
-        if name in _WITHOUT_DUAL:
+        if name in WITHOUT_DUAL:
             for state in self.states:
                 state.pop("dual", None)
                 state.pop("dual_of", None)

@@ -5,8 +5,8 @@ DIR/run.json                           one run: a training, a flow, a path, or e
 DIR/summary.json                       a model trained on real data
 DIR/**/run.json, DIR/**/claims.json    several, up to four levels down, in the order of their names
 
-A folder is called by its path below the one that was given: runs/flow/seed-1-p-2, given as runs, is
-"flow/seed-1-p-2".
+The page names a folder by its path relative to the one that was given: if that is runs, the folder
+runs/flow/seed-1-p-2 is called "flow/seed-1-p-2".
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mirrormargin.claims.claims_file import CLAIMS_FILE, read_claims
-from mirrormargin.claims.evidence import Evidence, read_evidence
+from mirrormargin.claims.evidence import EVIDENCE, Evidence, read_evidence
 from mirrormargin.claims.registry import STORIES
 from mirrormargin.dynamics.figures import KINDS, LabRun, draw_runs
 from mirrormargin.errors import ReportError, RunError, TrainingError
 from mirrormargin.figures import Figure
-from mirrormargin.runs import read_run
+from mirrormargin.runs import RUN_FILE, read_run
 from mirrormargin.training.figures import draw_trainings
 from mirrormargin.training.folder import SUMMARY, TrainingFolder
 
@@ -38,9 +38,7 @@ __all__ = [
     "read_sources",
 ]
 
-RUN = "run.json"
-FILES = (CLAIMS_FILE, RUN, SUMMARY)
-EVIDENCE = "evidence"
+FILES = (CLAIMS_FILE, RUN_FILE, SUMMARY)
 MAX_DEPTH = 4  # levels below the folder that was given
 
 T = TypeVar("T")
@@ -221,7 +219,7 @@ def read_sources(paths: Sequence[Path]) -> Sources:
     for name, folder in name_folders([one for path in paths for one in find_folders(Path(path))]):
         if (folder / CLAIMS_FILE).is_file():
             claims.append(_read_claims(name, folder))
-        if (folder / RUN).is_file():
+        if (folder / RUN_FILE).is_file():
             run = _read_any_run(name, folder)
             if isinstance(run, Evidence):
                 evidence[name] = run
@@ -247,11 +245,11 @@ def _read_claims(name: str, folder: Path) -> ClaimsFolder:
 
 def _read_any_run(name: str, folder: Path) -> LabRun | Evidence:
     try:
-        kind = json.loads((folder / RUN).read_bytes())["kind"]
+        kind = json.loads((folder / RUN_FILE).read_bytes())["kind"]
     except OSError as error:
-        raise ReportError(f"{folder / RUN} cannot be read: {error.strerror}") from error
+        raise ReportError(f"{folder / RUN_FILE} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise ReportError(f"{folder / RUN} is damaged: {error!r}") from error
+        raise ReportError(f"{folder / RUN_FILE} is damaged: {error!r}") from error
     if kind == EVIDENCE:
         return _read(lambda: read_evidence(folder))
     if kind not in KINDS:
@@ -265,16 +263,9 @@ def _read_any_run(name: str, folder: Path) -> LabRun | Evidence:
 
 def _read_summary(folder: Path) -> dict[str, Any]:
     try:
-        document = TrainingFolder(folder).read_summary() or {}
+        return TrainingFolder(folder).read_whole_summary()
     except TrainingError as error:
         raise ReportError(f"{error}; remove it, mirrormargin train writes it again") from error
-    for key in ("command", "config", "epochs", "shares", "validation", "weights"):
-        if key not in document:
-            raise ReportError(
-                f"{folder / SUMMARY} is damaged, it has no {key!r}: remove it, mirrormargin train"
-                " writes it again"
-            )
-    return document
 
 
 def _read(read: Callable[[], T]) -> T:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from mirrormargin.errors import ReportError
 from mirrormargin.figures import Axis, Figure, HeatFrames, Panel, Series
-from mirrormargin.figures.palette import HEAT, find_color
+from mirrormargin.figures.palette import DIVERGING, HEAT, find_color
 
 __all__ = ["MAX_POINTS", "embed_json", "format_payload", "thin_figure", "thin_series"]
 
@@ -155,7 +155,8 @@ def _describe_heat(heat: HeatFrames) -> dict[str, Any]:
         "columnTicks": [list(tick) for tick in heat.col_ticks],
         "dots": None if heat.dots is None else [_round(row, 2) for row in heat.dots],
         "notes": [list(note) for note in heat.notes],
-        "colors": [list(color) for color in HEAT],
+        "colors": [list(color) for color in (DIVERGING if heat.is_signed else HEAT)],
+        "limits": list(heat.limits),
         "scale": False,
     }
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from mirrormargin.errors import ReportError
 from mirrormargin.figures import Axis, Figure, HeatFrames, Panel, Series
-from mirrormargin.figures.palette import HEAT, INK, SURROUNDINGS, find_color
+from mirrormargin.figures.palette import DIVERGING, HEAT, INK, SURROUNDINGS, find_color
 from mirrormargin.runs import write_atomically
 
 if TYPE_CHECKING:
@@ -267,9 +267,11 @@ def _draw_heat(axes: Axes, heat: HeatFrames, aspect: Literal["equal", "auto"]) -
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.patches import Rectangle
 
-    scale = LinearSegmentedColormap.from_list("attention", [color.light for color in HEAT])
+    colors = DIVERGING if heat.is_signed else HEAT
+    scale = LinearSegmentedColormap.from_list("heat", [color.light for color in colors])
+    low, high = heat.limits
     # "auto": a map of one row would otherwise be a hair's breadth high.
-    axes.imshow(heat.values[0], cmap=scale, vmin=0, vmax=1, aspect=aspect)
+    axes.imshow(heat.values[0], cmap=scale, vmin=low, vmax=high, aspect=aspect)
     axes.grid(visible=False)
     mark = SURROUNDINGS["mark"].light
     for i, j in heat.marked:
@@ -299,7 +301,7 @@ def _draw_legend(canvas: Canvas, figure: Figure) -> int:
     for axes in canvas.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    if len(handles) > 1:
+    if handles:
         longest = max(map(len, handles))
         columns = max(1, min(len(handles), int(105 / (longest + 7))))
         canvas.legend(handles.values(), handles, loc="outside lower center", ncols=columns)

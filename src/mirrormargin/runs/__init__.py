@@ -1,10 +1,11 @@
-"""What is kept: runs as folders of plain files."""
+"""What is kept? Runs as folders of plain files, written whole or not at all."""
 
 from mirrormargin.runs.documents import check_seal, read_json, seal
 from mirrormargin.runs.files import check_writable, hold_lock, write_atomically
-from mirrormargin.runs.folder import read_run, write_run
+from mirrormargin.runs.folder import RUN_FILE, read_run, write_run
 
 __all__ = [
+    "RUN_FILE",
     "check_seal",
     "check_writable",
     "hold_lock",

@@ -22,8 +22,9 @@ MOST_BYTES = 1 << 30
 
 
 def seal(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with its checksum."""
-    return {**document, CHECKSUM: _sum(document)}
+    """The document with its checksum, a new one if it has one."""
+    rest = {key: value for key, value in document.items() if key != CHECKSUM}
+    return {**rest, CHECKSUM: _sum(rest)}
 
 
 def check_seal(

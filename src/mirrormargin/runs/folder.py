@@ -24,10 +24,10 @@ from mirrormargin.errors import RunError
 from mirrormargin.runs.documents import check_seal, read_json, seal
 from mirrormargin.runs.files import write_atomically
 
-__all__ = ["read_run", "write_run"]
+__all__ = ["RUN_FILE", "read_run", "write_run"]
 
 FORMAT = 1
-DOCUMENT = "run.json"
+RUN_FILE = "run.json"
 
 
 def write_run(
@@ -60,7 +60,7 @@ def write_run(
     write_atomically(folder / name, lambda file: file.write(contents))
     whole = {"kind": kind, "format": FORMAT, **document, "arrays": {"file": name, "sha256": digest}}
     text = json.dumps(seal(whole), indent=2, allow_nan=False)
-    write_atomically(folder / DOCUMENT, lambda file: file.write(text.encode() + b"\n"))
+    write_atomically(folder / RUN_FILE, lambda file: file.write(text.encode() + b"\n"))
     for old in folder.glob("arrays-*.npz"):
         if old.name != name:
             old.unlink(missing_ok=True)
@@ -74,23 +74,23 @@ def read_run(folder: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, N
     """
     folder = Path(folder)
     try:
-        document = read_json(folder / DOCUMENT)
+        document = read_json(folder / RUN_FILE)
         found, version = document["kind"], document["format"]
         name, digest = Path(document["arrays"]["file"]).name, document["arrays"]["sha256"]
     except FileNotFoundError:
-        raise RunError(f"{folder} holds no run: there is no {DOCUMENT} in it") from None
+        raise RunError(f"{folder} holds no run: there is no {RUN_FILE} in it") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{folder / DOCUMENT} is damaged: {error!r}") from error
+        raise RunError(f"{folder / RUN_FILE} is damaged: {error!r}") from error
     if found != kind or version != FORMAT:
         raise RunError(
             f"{folder} holds a run of kind {found!r} (format {version}), not {kind!r} (format"
             f" {FORMAT}): read it with what wrote it"
         )
-    document = check_seal(folder / DOCUMENT, document)
+    document = check_seal(folder / RUN_FILE, document)
     try:
         contents = (folder / name).read_bytes()
         if hashlib.sha256(contents).hexdigest() != digest:
-            raise RunError(f"{folder / name} is damaged: its sha256 is not that of {DOCUMENT}")
+            raise RunError(f"{folder / name} is damaged: its sha256 is not that of {RUN_FILE}")
         with np.load(io.BytesIO(contents), allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
     except OSError as error:

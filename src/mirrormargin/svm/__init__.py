@@ -1,4 +1,4 @@
-"""Where training must end: the lp max-margin problems, solved with certificates."""
+"""Where must training end? The lp max-margin problems, solved with certificates."""
 
 from mirrormargin.svm.attention_svm import AttentionSVM, solve_attention_svm
 from mirrormargin.svm.decoder_svm import DecoderSVM, solve_decoder_svm

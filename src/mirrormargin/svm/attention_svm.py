@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from mirrormargin.arguments import check_exponent
 from mirrormargin.errors import ProblemError
 from mirrormargin.geometry.compiler import has_numba
-from mirrormargin.geometry.threads import limit_threads
+from mirrormargin.geometry.threads import ONE_THREAD_BELOW, limit_threads
 from mirrormargin.svm.inputs import (
     Jobs,
     check_cap,
@@ -51,7 +51,6 @@ Array = NDArray[np.float64]
 MAX_ITER = 200
 COMPILED = "compiled interior point"  # the method
 DENSE_BELOW = 200_000  # entries of A
-ONE_THREAD_BELOW = 400  # rows or unknowns: threads of BLAS then wait for each other
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -133,7 +132,8 @@ def solve_attention_svm(
     n, T, d = X.shape
     p = check_exponent(p, error=ProblemError)
     program = build_program(X, z, chosen, p, read_rhs(rhs, n), check_cap(C))
-    check_limits(tol, max_iter, threads)
+    flags = {"compiled": compiled, "raise_on_failure": raise_on_failure}
+    check_limits(tol, max_iter, threads, **flags)
     start = None
     if warm_start is not None:
         start = read_start(warm_start, (n, T))[np.arange(T) != reference_tokens(chosen)[:, None]]

@@ -87,7 +87,7 @@ def solve_decoder_svm(
         )
     check_finite("features", x)
     y = read_labels(labels, len(x))
-    check_limits(tol, max_iter, threads)
+    check_limits(tol, max_iter, threads, raise_on_failure=raise_on_failure)
     start = None if warm_start is None else read_start(warm_start, (len(x),))
     exponent = check_exponent(p, error=ProblemError)
     ones, none = np.ones(len(x)), np.zeros(len(x), bool)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mirrormargin.arguments import (
     check_count,
+    check_flag,
     check_number,
     check_shape,
     check_threads,
@@ -110,11 +111,13 @@ def check_cap(C: Any) -> float | None:
     return check_number("C", C, above=0.0, hint="None for a hard margin")
 
 
-def check_limits(tol: Any, max_iter: Any, threads: Any) -> None:
-    """Raise unless the accuracy, the bound on the steps and the number of cores can be used."""
+def check_limits(tol: Any, max_iter: Any, threads: Any, **flags: Any) -> None:
+    """Raise unless accuracy, bound on the steps, number of cores and flags can be used."""
     check_number("tol", tol, above=0.0, below=1.0, hint="1e-8 is the default")
     check_count("max_iter", max_iter)
     check_threads(threads)
+    for name, flag in flags.items():
+        check_flag(name, flag)
 
 
 def read_rhs(rhs: Any, n: int) -> Array:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrormargin.attention import AttentionProblem
+from mirrormargin.arguments import check_kind
+from mirrormargin.attention.problem import AttentionProblem, check_problem
 from mirrormargin.errors import ProblemError
 from mirrormargin.svm.attention_svm import AttentionSVM, build_program, solve_attention_svm
 from mirrormargin.svm.inputs import read_attention
@@ -51,6 +52,7 @@ def is_locally_optimal(
         >>> is_locally_optimal(problem, problem.optimal_tokens, p=1.75)
         True
     """
+    check_problem(problem)
     _, _, chosen = read_attention(problem.tokens, problem.queries, selection)
     if chosen.dtype.kind == "b":
         raise ProblemError(
@@ -61,7 +63,9 @@ def is_locally_optimal(
         solution = solve_attention_svm(
             problem.tokens, problem.queries, chosen, p, raise_on_failure=False
         )
-    elif not _belongs(solution, problem, chosen, p):
+    elif not _belongs(
+        check_kind("solution", solution, AttentionSVM, "or leave it out"), problem, chosen, p
+    ):
         raise ProblemError(
             "solution is not the hard-margin one of this problem, selection and p: leave it out,"
             " or solve for these"

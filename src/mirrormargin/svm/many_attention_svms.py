@@ -163,7 +163,7 @@ def solve_many(
     exponents = read_exponents(p)
     n, T, d = members[0].tokens.shape
     chosen = read_selections(selections, (len(members), len(exponents)), n, T)
-    check_limits(tol, max_iter, threads)
+    check_limits(tol, max_iter, threads, raise_on_failure=raise_on_failure)
     jobs, job_of = _collect_jobs(members, exponents, chosen)
     columns = _make_columns(jobs)
     if fits_kernel(n, T, d) and has_numba():

@@ -145,7 +145,7 @@ def solve_nuclear_svm(
             f" norm is solved with at most {MAX_ROWS}: take fewer sequences or tokens"
         )
     program = build_program(X, z, chosen, 2.0, np.ones(len(X)))
-    check_limits(tol, max_iter, threads)
+    check_limits(tol, max_iter, threads, raise_on_failure=raise_on_failure)
     identical = find_identical(X, chosen, program)
     if identical is not None:
         outcome = refuse_row(program, identical[3], "comparison of tokens")
@@ -163,7 +163,13 @@ def _solve(program: Program, tol: float, max_iter: int) -> Outcome:
     constraints = program.constraints
     assert isinstance(constraints, TokenConstraints)
     d = constraints.delta.shape[2]
-    scaled = constraints.divided(float(constraints.row_norms(2.0).mean()))
+    with np.errstate(over="ignore"):
+        scale = float(constraints.row_norms(2.0).mean())
+    if not scale < np.inf:
+        raise ProblemError(
+            "the products of the data leave floating point: scale tokens and queries to about one"
+        )
+    scaled = constraints.divided(scale)
     start = to_small_matrix(replace(program, constraints=scaled))
     first = solve_program(start, START, max_iter, None)
     if first.w is None or first.lam is None:

@@ -64,7 +64,7 @@ class Residuals:
     rounding: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FarkasCertificate:
     """Nonnegative multipliers of sum one under which the rows cancel.
 
@@ -79,6 +79,13 @@ class FarkasCertificate:
     duals: Array
     bound: float
     identical: tuple[int, int, int] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"FarkasCertificate(bound={self.bound:.1e},"
+            f" duals={int((self.duals > 0).sum())} of {self.duals.size} positive,"
+            f" identical={self.identical})"
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

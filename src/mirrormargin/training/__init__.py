@@ -1,4 +1,4 @@
-"""Real training: one loop for every optimizer, evaluation, sparsity, pruning, token selection.
+"""How is a real model trained? One loop for all optimizers; evaluation, sparsity, pruning.
 
     config = find_configuration("digits/tiny", {"epochs": 10, "optimizer.p": 1.05})
     data = load_training_data(config)

@@ -22,13 +22,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from mirrormargin.arguments import check_choice
+from mirrormargin.arguments import StepRule, check_choice
 from mirrormargin.data import DataSet, InputForm, load_data
 from mirrormargin.errors import TrainingError
 from mirrormargin.models import PretrainedEncoder, TextTransformer, VisionTransformer
@@ -163,7 +163,7 @@ def _build(config: OptimizerConfig, params: Any) -> Optimizer:
             **decay,
             **mirror,
             momentum=config.momentum,
-            step_rule=config.step_rule,
+            step_rule=cast(StepRule, config.step_rule),  # checked by the optimizer
             max_lr=config.max_lr,
         )
     if config.name == "Polyak":

@@ -7,7 +7,7 @@ A checkpoint has tensors in the parts ``model``, ``selected``, ``optimizer``, ``
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -99,7 +99,7 @@ class TrainingState:
             return 0
         parts, document = found
         try:
-            if document["digest"] != self.config.digest():
+            if not self._is_own(document["digest"]):
                 raise ValueError("it belongs to another training")
             for part in parts.keys() - {"random"}:
                 parts[part] = {k: tensor.to(self.device) for k, tensor in parts[part].items()}
@@ -109,12 +109,29 @@ class TrainingState:
             self.selected = parts.get("selected", {})
             restore_random_state(parts["random"], self.device)
             self.position = Position(**document["position"])
+            if document["digest"] != self.config.digest():
+                self._extend()
             return int(document["metrics_bytes"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise TrainingError(
                 f"the checkpoint in {folder.path} does not fit this training: {error}; remove it to"
                 " begin again"
             ) from error
+
+    def _is_own(self, digest: str) -> bool:
+        """Whether a checkpoint is of this training, or of one with fewer epochs."""
+        return any(
+            replace(self.config, epochs=epochs).digest() == digest
+            for epochs in range(self.config.epochs, 0, -1)
+        )
+
+    def _extend(self) -> None:
+        """There are more epochs now; what was learnt well enough stays so."""
+        enough, epochs = self.config.stop_accuracy, self.position.epochs
+        is_learnt = (
+            enough is not None and epochs[-1:] and (epochs[-1]["train_accuracy"] >= 100 * enough)
+        )
+        self.position.is_over = bool(self.position.is_over and is_learnt)
 
     def count_underflowed(self) -> int:
         """Weights that vanished in the number format, without those that were pruned."""

@@ -1,7 +1,7 @@
 """What a training is made of, as plain frozen dataclasses that JSON can hold.
 
-A configuration names everything that decides the result: data, model, optimizer, length of the
-training, seeds. Its digest therefore names the result.
+A configuration holds everything that the result depends on: data, model, optimizer, length of the
+training, seeds. Two trainings with the same digest are therefore the same training.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from mirrormargin.errors import TrainingError
 from mirrormargin.training.settings import Settings, read_settings
 
 __all__ = [
+    "ADAPTIVE",
     "OPTIMIZERS",
+    "WITH_EXPONENT",
     "DataConfig",
     "EncoderModel",
     "GradualPruning",
@@ -29,6 +31,8 @@ __all__ = [
 ]
 
 OPTIMIZERS = ("MirrorDescent", "MirrorAdam", "SGD", "SNGD", "Polyak", "Adam", "AdamW")
+WITH_EXPONENT = ("MirrorDescent", "MirrorAdam", "Polyak")  # they have a p
+ADAPTIVE = ("MirrorAdam", "Adam", "AdamW")  # a learning rate that suits one of them suits all
 
 Size = Annotated[int, Meta(ge=1, description="a whole number, at least 1")]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number, 0 to 2^63 - 1")]
@@ -54,6 +58,8 @@ class DataConfig(Settings):
     num_train: Size | None = None
     text_column: str = "text"
     label_column: str = "label"
+    test_data: str | None = None
+    vocabulary: Literal["wordpiece", "words"] = "wordpiece"
 
 
 @dataclass(frozen=True)

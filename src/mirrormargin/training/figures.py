@@ -1,15 +1,20 @@
-"""Pictures of trainings on real data, side by side: curves, pruning, weights."""
+"""Pictures of trainings on real data, side by side: curves, pruning, weights.
+
+Each training has its own colour and its own label, which says where it differs from the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mirrormargin.figures import Axis, Figure, Panel, Series, Table
-from mirrormargin.figures.palette import choose_looks
-from mirrormargin.figures.weights import KINDS, draw_histograms, draw_shares, join_kinds
+from mirrormargin.figures.palette import Look, choose_distinct_looks, find_group
+from mirrormargin.figures.weights import KINDS, draw_histograms, draw_shares, join_kinds, merge_bins
+from mirrormargin.training.differences import label_trainings, list_differences
 
 __all__ = ["draw_trainings"]
 
@@ -21,85 +26,129 @@ CURVES = {
 GROUPS = {"blocks": "all block matrices", "attention": "attention matrices"}
 
 
+class Training(NamedTuple):
+    """A training as it is drawn: what its folder is called, how it looks, what is known of it."""
+
+    folder: str
+    look: Look
+    summary: Summary
+
+
 def draw_trainings(summaries: Mapping[str, Summary]) -> list[Figure]:
     """Three figures of all of them together.
 
     Args:
         summaries: What ``summary.json`` holds, by the name of the training's folder.
     """
-    named = {_describe_name(name, summary): summary for name, summary in summaries.items()}
-    return [_draw_curves(named), _draw_pruning(named), _draw_weights(named)]
+    configs = {name: summary["config"] for name, summary in summaries.items()}
+    labels = label_trainings(configs)
+    groups = [find_group(_name_method(config["optimizer"])) for config in configs.values()]
+    looks = choose_distinct_looks(labels, groups)
+    trainings = [
+        Training(name, look, summary)
+        for (name, summary), look in zip(summaries.items(), looks, strict=True)
+    ]
+    return [_draw_curves(trainings), _draw_pruning(trainings), _draw_weights(trainings)]
 
 
-def _draw_curves(named: Mapping[str, Summary]) -> Figure:
-    looks = choose_looks(named)
+def _name_method(optimizer: Mapping[str, Any]) -> str:
+    """The optimizer and its exponent, which choose the colour."""
+    has_p = optimizer["name"].startswith("Mirror")
+    return str(optimizer["name"]) + (f" p={optimizer['p']:g}" if has_p else "")
+
+
+def _draw_curves(trainings: Sequence[Training]) -> Figure:
+    longest = max(len(one.summary["epochs"]) for one in trainings)
     panels = tuple(
         Panel(
             title,
-            Axis("epoch"),
+            Axis("epoch", marks=choose_epochs(longest)),
             axis,
             tuple(
                 Series(
-                    look.name,
-                    *(_read_epochs(summary, column) for column in ("epoch", key)),
-                    style=look.style,
-                    group=look.group,
+                    one.look.name,
+                    *(_read_epochs(one.summary, column) for column in ("epoch", key)),
+                    # A line of one point is not seen.
+                    style=one.look.style if len(one.summary["epochs"]) > 1 else "points",
+                    group=one.look.group,
                 )
-                for summary, look in zip(named.values(), looks, strict=True)
+                for one in trainings
             ),
         )
         for key, (title, axis) in CURVES.items()
     )
-    columns = ("training", "epochs", "best", "validation", "test", "seconds", "settings")
     return Figure(
         "trainings",
         "Trainings by epoch",
         "Loss on training data and accuracy on validation data after each epoch. In the table"
         " accuracies in %, of the epoch that was best on validation data.",
         panels,
-        table=Table(columns, tuple(_describe(*one) for one in named.items())),
+        table=_tabulate(trainings),
     )
 
 
-def _describe(name: str, summary: Summary) -> tuple[str, ...]:
-    settings = str(summary["command"]).removeprefix("mirrormargin train ")
-    test = f"{summary['test']['selected']:.2f}" if "test" in summary else "–"
-    return (
-        name,
-        str(len(summary["epochs"])),
-        f"epoch {summary['selected_epoch']}",
-        f"{summary['validation']['selected']:.2f}",
-        test,
-        f"{summary['seconds']:.0f}",
-        settings,
+def choose_epochs(count: int) -> tuple[float, ...]:
+    """Whole epochs to be written below an axis from 1 to ``count``: at most eight, the first too.
+
+    Example:
+        >>> choose_epochs(3), choose_epochs(30)
+        ((1.0, 2.0, 3.0), (1.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0))
+    """
+    decade = 10 ** max(0, math.floor(math.log10(max(count, 1) / 7)))
+    stride = next(digit * decade for digit in (1, 2, 5, 10, 20) if count // (digit * decade) <= 7)
+    return tuple(float(mark) for mark in sorted({1, *range(stride, count + 1, stride)}))
+
+
+def _tabulate(trainings: Sequence[Training]) -> Table:
+    """Results, and the settings in which trainings differ; of one training those that were set."""
+    differences = list_differences([one.summary["config"] for one in trainings])
+    is_comparison = len(trainings) > 1
+    rows = []
+    for one, different in zip(trainings, differences, strict=True):
+        summary = one.summary
+        test = f"{summary['test']['selected']:.2f}" if "test" in summary else "–"
+        command = str(summary["command"]).removeprefix("mirrormargin train ")
+        rows.append(
+            (
+                one.look.name,
+                str(len(summary["epochs"])),
+                f"epoch {summary['selected_epoch']}",
+                f"{summary['validation']['selected']:.2f}",
+                test,
+                f"{summary['seconds']:.0f}",
+                *((different, one.folder, command) if is_comparison else (command, one.folder)),
+            )
+        )
+    columns = (
+        "training",
+        "epochs",
+        "best",
+        "validation",
+        "test",
+        "seconds",
+        *(("settings", "folder", "command") if is_comparison else ("settings", "folder")),
     )
+    return Table(columns, tuple(rows))
 
 
-def _describe_name(name: str, summary: Summary) -> str:
-    """The folder's name and how it was trained, which also chooses the colour."""
-    optimizer = summary["config"]["optimizer"]
-    has_p = optimizer["name"].startswith("Mirror")
-    return f"{name}, {optimizer['name']}" + (f" p={optimizer['p']:g}" if has_p else "")
-
-
-def _draw_pruning(named: Mapping[str, Summary]) -> Figure:
-    summaries = list(named.values())
+def _draw_pruning(trainings: Sequence[Training]) -> Figure:
+    summaries = [one.summary for one in trainings]
     part = "test" if all("test" in summary for summary in summaries) else "validation"
     found = [summary[part] for summary in summaries]
     groups = [group for group in GROUPS if all(group in one["frontier"] for one in found)]
     share = np.array(summaries[0]["shares"])
-    looks = choose_looks(named)
+    looks = [one.look for one in trainings]
     accuracy = {
         GROUPS[group]: np.array([[one["frontier"][group]] for one in found]) for group in groups
     }
     shown = [int(np.argmin(abs(share - wanted))) for wanted in (0.9, 0.95, 0.99)]
     rows = tuple(
         (
-            name,
+            look.name,
             f"{one['unpruned']:.2f}",
             *(f"{one['frontier']['blocks'][index]:.2f}" for index in shown),
         )
-        for name, one in zip(named, found, strict=True)
+        for look, one in zip(looks, found, strict=True)
     )
     columns = ("training", "unpruned", *(f"{100 * share[index]:g}% removed" for index in shown))
     return Figure(
@@ -113,21 +162,23 @@ def _draw_pruning(named: Mapping[str, Summary]) -> Figure:
     )
 
 
-def _draw_weights(named: Mapping[str, Summary]) -> Figure:
-    weights = [[summary["weights"][kind] for kind in KINDS] for summary in named.values()]
+def _draw_weights(trainings: Sequence[Training]) -> Figure:
+    weights = [[one.summary["weights"][kind] for kind in KINDS] for one in trainings]
+    looks = [one.look for one in trainings]
     longest = max(len(one["histogram"]) for row in weights for one in row)
-    histogram = np.zeros((len(named), len(KINDS), longest), dtype=np.int64)
+    histogram = np.zeros((len(looks), len(KINDS), longest), dtype=np.int64)
     for j, row in enumerate(weights):
         for k, one in enumerate(row):
             histogram[j, k, : len(one["histogram"])] = one["histogram"]
+    histogram, bin_width = merge_bins(histogram, weights[0][0]["bin_width"])
     rows = tuple(
         (
-            name,
+            look.name,
             join_kinds([one["above"] for one in row]),
             join_kinds([one["largest"] for one in row], ".3f"),
             join_kinds([_or_nan(one["l1_l2"]) for one in row], ".3f"),
         )
-        for name, row in zip(named, weights, strict=True)
+        for look, row in zip(looks, weights, strict=True)
     )
     threshold = weights[0][0]["threshold"]
     columns = ("training", f"entries above {threshold:g}", "largest entry", "l1 / (√N l2)")
@@ -136,7 +187,7 @@ def _draw_weights(named: Mapping[str, Summary]) -> Figure:
         "Magnitudes of key, query and value weights",
         "Entries of all key, query and value matrices by magnitude. In the table key / query /"
         " value; l1 / (√N l2) is 1 if all magnitudes are equal, and the smaller the sparser.",
-        draw_histograms(choose_looks(named), histogram, weights[0][0]["bin_width"]),
+        draw_histograms(looks, histogram, bin_width),
         columns=3,
         table=Table(columns, rows),
     )

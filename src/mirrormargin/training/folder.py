@@ -1,4 +1,4 @@
-r"""``TrainingFolder``: what lies in the folder of a training, and the only code that knows it.
+r"""``TrainingFolder``: which files lie in the folder of a training; no other code knows.
 
     config.json              the configuration, its digest, and digests of the data
     metrics.jsonl            a row for every stretch of steps ("steps") and every epoch ("epoch")
@@ -14,12 +14,16 @@ r"""``TrainingFolder``: what lies in the folder of a training, and the only code
 The configuration is there from the beginning, inputs and weights once the training has ended, and
 the summary once it has been evaluated. Files are replaced by renaming, so that each is whole or
 absent; only metrics.jsonl grows.
+
+What the files hold is the business of its neighbours: ``tensor_files`` has the format of weights,
+``checkpoint`` what a checkpoint is made of, ``metrics`` the rows, ``summary`` the summary.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mirrormargin.errors import DataError, TrainingError
 from mirrormargin.runs import check_seal, hold_lock, read_json, seal, write_atomically
-from mirrormargin.training.config import TrainingConfig
+from mirrormargin.training.config import GradualPruning, TrainingConfig
 from mirrormargin.training.metrics import MetricsFile, read_rows
 from mirrormargin.training.settings import list_changes
 
@@ -36,15 +40,27 @@ if TYPE_CHECKING:
 
     from mirrormargin.data import DataSet, InputForm
 
-__all__ = ["SUMMARY", "Status", "TrainingFolder"]
+__all__ = ["SUMMARY", "Status", "TrainingFolder", "can_extend"]
 
 CONFIG, METRICS, CHECKPOINT = "config.json", "metrics.jsonl", "checkpoint.safetensors"
 INPUTS, SUMMARY = "inputs.json", "summary.json"
 BOARD, LOCK = "tensorboard", ".lock"
 WEIGHTS = {"final": "final.safetensors", "selected": "selected.safetensors"}
+# The parts of a summary that a report shows.
+REPORTED = ("command", "config", "epochs", "shares", "validation", "weights")
 PRUNED = {"safetensors": ".safetensors", "sparse": ".sparse.safetensors"}
 
 Status = Literal["empty", "foreign", "damaged", "begun", "resumable", "finished"]
+
+
+def can_extend(found: TrainingConfig, config: TrainingConfig) -> bool:
+    """Whether a training is the beginning of one with more epochs.
+
+    Gradual pruning is planned from the number of all steps: it cannot be extended.
+    """
+    if found.epochs >= config.epochs or isinstance(config.sparsifier, GradualPruning):
+        return False
+    return list_changes(found, config) == ["epochs"]
 
 
 class TrainingFolder:
@@ -69,7 +85,7 @@ class TrainingFolder:
     def choose(
         cls, config: TrainingConfig, parent: str | os.PathLike[str] = "runs"
     ) -> TrainingFolder:
-        """The folder of a configuration if none is named: ``runs/<name>-<digest>``."""
+        """The folder of a configuration if none is named: ``runs/DATA-SIZE-DIGEST``."""
         return cls(Path(parent) / f"{config.name.replace('/', '-')}-{config.digest()[:8]}")
 
     @property
@@ -118,6 +134,9 @@ class TrainingFolder:
     def claim(self, config: TrainingConfig, data: DataSet) -> None:
         """Make this the folder of a training, or make sure that it is.
 
+        A training that is here with fewer epochs becomes this one, and is resumed: what it left at
+        its end is removed, the checkpoint stays.
+
         Raises:
             TrainingError: If it holds another training, one on other data, a damaged one, or
                 things that are no training.
@@ -127,7 +146,8 @@ class TrainingFolder:
                 found = self.read_config()
             except TrainingError as error:
                 raise TrainingError(f"{error}; choose another folder, or remove this one") from None
-            if found != config:
+            is_longer = can_extend(found, config)
+            if found != config and not is_longer:
                 changes = ", ".join(list_changes(found, config))
                 raise TrainingError(
                     f"{self.path} holds another training (different: {changes}): resume it with its"
@@ -138,18 +158,38 @@ class TrainingFolder:
                     f"{self.path} holds a training on other data, or its files have changed: resume"
                     " it with that data, or choose another folder"
                 )
+            if is_longer:
+                self._write_config(config, data)
+                for name in (SUMMARY, INPUTS, *WEIGHTS.values()):
+                    (self.path / name).unlink(missing_ok=True)
             return
         if self._list_files():
             raise TrainingError(
                 f"{self.path} holds other things than a training: choose a folder that is empty or"
                 " does not exist"
             )
-        document = {
-            "digest": config.digest(),
-            "config": config.as_dict(),
-            "data": {"sha256": data.sha256, "size": len(data.train)},
-        }
-        self._write_json(CONFIG, document, indent=2)
+        self._write_config(config, data)
+
+    def clear(self) -> None:
+        """Remove a training, whole or not, so that another one can begin; other files stay.
+
+        Raises:
+            TrainingError: If the folder holds other things than a training.
+            RunError: If another process is training here.
+        """
+        if self.status == "empty":
+            return
+        if self.status == "foreign":
+            raise TrainingError(
+                f"{self.path} holds other things than a training, which are not replaced: choose"
+                " another folder"
+            )
+        with self.hold():
+            pruned = [path.name for path in self.path.glob("pruned-*.safetensors")]
+            # The configuration last: without it the rest would be things of nobody.
+            for name in (*WEIGHTS.values(), SUMMARY, INPUTS, METRICS, CHECKPOINT, *pruned, CONFIG):
+                (self.path / name).unlink(missing_ok=True)
+            shutil.rmtree(self.path / BOARD, ignore_errors=True)
 
     def read_config(self) -> TrainingConfig:
         """What is trained here.
@@ -301,6 +341,18 @@ class TrainingFolder:
         """
         return self._read_json(SUMMARY)
 
+    def read_whole_summary(self) -> dict[str, Any]:
+        """The summary, with all that a report shows of a training.
+
+        Raises:
+            TrainingError: If the training has not been evaluated, or the summary is damaged.
+        """
+        summary = self.read_summary() or {}
+        for key in REPORTED:
+            if key not in summary:
+                raise TrainingError(f"{self.path / SUMMARY} is damaged: it has no {key!r}")
+        return summary
+
     # -- files beside it
 
     def name_pruned(self, share: float, format: str = "safetensors") -> Path:
@@ -313,6 +365,14 @@ class TrainingFolder:
         return path.resolve() in [(self.path / name).resolve() for name in own]
 
     # -- private
+
+    def _write_config(self, config: TrainingConfig, data: DataSet) -> None:
+        document = {
+            "digest": config.digest(),
+            "config": config.as_dict(),
+            "data": {"sha256": data.sha256, "size": len(data.train)},
+        }
+        self._write_json(CONFIG, document, indent=2)
 
     def _has(self, name: str) -> bool:
         return os.path.isfile(self.path / name)  # False for what cannot even be a path

@@ -35,8 +35,8 @@ def prune(
 
     Args:
         model: A model, or its state dict. Its other parameters stay as they are.
-        share: Of the chosen entries that are zero afterwards, 0 to 1. Where more are zero already,
-            nothing changes.
+        share: The share of the chosen entries that is zero afterwards, 0 to 1. If more of them are
+            zero already, nothing changes.
         matrices: Which entries are chosen, as in :func:`select_matrices`.
         ranking: ``"global"`` compares all chosen entries, so that some matrices lose more than
             others; ``"matrix"`` prunes the same share of each.
@@ -109,7 +109,13 @@ def pruning_curve(
 
 
 class Ranking(NamedTuple):
-    """All magnitudes of some weights in one vector, and the largest of the smallest ones."""
+    """The entries of some weights by size.
+
+    Attributes:
+        magnitudes: |w| of all entries, in one vector.
+        num_smallest: How many entries are to be removed.
+        threshold: The largest magnitude among them; -1 if none is to be removed.
+    """
 
     magnitudes: Tensor
     num_smallest: int
@@ -117,7 +123,7 @@ class Ranking(NamedTuple):
 
 
 def rank_magnitudes(weights: Sequence[Tensor], share: float) -> Ranking:
-    """Find the magnitude up to which round(share N) of all N entries lie; -1 where that is none."""
+    """Find the threshold: round(share N) of all N entries, the smallest ones, do not exceed it."""
     wide = torch.float64 if any(w.dtype is torch.float64 for w in weights) else torch.float32
     devices = {weight.device for weight in weights}
     device = devices.pop() if len(devices) == 1 else torch.device("cpu")

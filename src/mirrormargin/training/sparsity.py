@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from mirrormargin.arguments import check_count, check_number
 from mirrormargin.errors import TrainingError
+from mirrormargin.figures.weights import KINDS
 
 __all__ = [
     "WeightStatistics",
@@ -30,13 +31,9 @@ __all__ = [
 ]
 
 # The last part of a name before ".weight": ours, Hugging Face BERT and ViT, DistilBERT, Llama.
-KINDS = {
-    "key": r"(^|\.)(key|k_lin|k_proj)\.weight$",
-    "query": r"(^|\.)(query|q_lin|q_proj)\.weight$",
-    "value": r"(^|\.)(value|v_lin|v_proj)\.weight$",
-}
+PATTERNS = {kind: rf"(^|\.)({kind}|{kind[0]}_lin|{kind[0]}_proj)\.weight$" for kind in KINDS}
 GROUPS = {
-    "attention": "|".join(KINDS.values()),
+    "attention": "|".join(PATTERNS.values()),
     "blocks": r"(^|\.)(blocks|layers?|h)\.\d+\.(.*\.)?\w*weight$",
 }
 
@@ -155,7 +152,7 @@ def summarize_attention_weights(
     Raises:
         TrainingError: If the model has no matrices of one of these names.
     """
-    groups = {kind: select_matrices(model, pattern) for kind, pattern in KINDS.items()}
+    groups = {kind: select_matrices(model, pattern) for kind, pattern in PATTERNS.items()}
     groups["all"] = {name: w for group in groups.values() for name, w in group.items()}
     return {kind: measure_sparsity(group, threshold, **options) for kind, group in groups.items()}
 

@@ -37,7 +37,7 @@ REVIEWS = ("imdb", "sst2")  # data sets whose models can be asked about short re
 
 
 def describe_origin(config: TrainingConfig, data: DataSet, device: str = "cpu") -> dict[str, Any]:
-    """By what command, of what data and on what machine a training is."""
+    """The command, the data and the machine that a training comes from."""
     return {
         "command": f"{format_command(config)} --threads {torch.get_num_threads()}",
         "digest": config.digest(),
@@ -91,7 +91,8 @@ def summarize_training(
         "seconds": round(training.seconds, 1),
     }
     for name, split in parts.items():
-        # What is chosen is chosen by all block matrices; the rest is left to test data.
+        # Settings are chosen by how well all block matrices can be pruned, on validation data. The
+        # curve of the attention matrices chooses nothing: it is measured on test data only.
         groups = ("blocks",) if name == "validation" else ("blocks", "attention")
         summary[name] = _describe_final(model, split, training.config.frontier_size, groups)
     summary["weights"] = describe_weights(model) | {"underflowed": training.underflowed}

@@ -243,18 +243,39 @@ def test_accuracy_below_the_published_one_is_not_enough():
     assert judge_own("M.accuracy.imdb", arrays) == "not reproduced"
 
 
-def test_digits_are_judged_by_what_pruning_costs_and_by_sparsity():
-    arrays = {
-        "optimizer": np.array(["MirrorAdam p=1.1", "AdamW"]),
+def make_digits():
+    return {
+        "optimizer": np.array(["MirrorAdam p=1.5 + L1", "AdamW + L1"]),
         "share": np.array([0.5, 0.9]),
-        "unpruned": np.full((2, 2), 95.0),
-        "accuracy": np.array([[[94.0, 80.0]] * 2, [[94.0, 40.0]] * 2]),
-        "l1_l2": np.array([[[0.6] * 3] * 2, [[0.8] * 3] * 2]),
+        "unpruned": np.full((2, 3), 96.0),
+        "needed": np.array([[0.1] * 3, [0.2] * 3]),
+        "accuracy": np.array([[[96.0, 94.0]] * 3, [[96.0, 84.0]] * 3]),
     }
-    assert judge_own("M.pruning.digits", arrays) == "reproduced"
-    for key in ("accuracy", "l1_l2"):
-        spoiled = arrays | {key: arrays[key][::-1]}
+
+
+def test_digits_are_judged_by_the_weights_that_are_needed_and_by_what_is_kept():
+    assert judge_own("M.pruning.digits", make_digits()) == "reproduced"
+    for key in ("accuracy", "needed"):
+        spoiled = make_digits() | {key: make_digits()[key][::-1]}
         assert judge_own("M.pruning.digits", spoiled) == "not reproduced"
+
+
+@pytest.mark.parametrize("k", [0, 1])
+def test_on_digits_both_optimizers_must_have_learnt_the_task(k):
+    arrays = make_digits()
+    arrays["unpruned"][k] = 85.0
+    assert judge_own("M.pruning.digits", arrays) == "not reproduced"
+
+
+def test_the_finding_on_digits_tells_the_accuracy_of_both_and_what_was_tuned():
+    arrays = make_digits()
+    arrays["unpruned"][1] = 97.5
+    finding = BY_ID["M.pruning.digits"].examine(Evidence("digits", {}, arrays))
+    assert finding.measured == (
+        "MirrorAdam p=1.5 + L1: 10% of the weights needed, 96.0% right, 94.0% with 90% removed;"
+        " AdamW + L1: 20% of the weights needed, 97.5% right, 84.0% with 90% removed"
+    )
+    assert "validation data" in finding.remark
 
 
 def make_curves(decay=0.03):

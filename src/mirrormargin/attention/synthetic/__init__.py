@@ -34,6 +34,11 @@ __all__ = [
     "unit_sphere",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 GENERATORS: Mapping[str, Callable[..., AttentionProblem]] = MappingProxyType(
     {
         "unit_sphere": unit_sphere,

@@ -20,6 +20,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from mirrormargin.arguments import check_count, check_number, check_seed
+from mirrormargin.attention.losses import LossName
 from mirrormargin.attention.problem import AttentionProblem
 from mirrormargin.errors import ProblemError
 
@@ -34,7 +35,7 @@ def equal_scores(
     optimal_score: float = 1.0,
     other_score: float = 0.0,
     *,
-    loss: str = "logistic",
+    loss: LossName = "logistic",
 ) -> AttentionProblem:
     """One token of each sequence has one score, all the others have another; labels fair coins.
 
@@ -100,7 +101,7 @@ def signal_noise(
     dim: SupportsIndex = 64,
     signal: float = 1.0,
     *,
-    loss: str = "logistic",
+    loss: LossName = "logistic",
 ) -> AttentionProblem:
     """One token of each sequence is the signal of its label, all the others are noise.
 

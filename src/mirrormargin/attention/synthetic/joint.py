@@ -16,12 +16,13 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from mirrormargin.arguments import read_array
+from mirrormargin.attention.losses import LossName
 from mirrormargin.attention.problem import AttentionProblem
 
 __all__ = ["joint_toy", "planar_joint"]
 
 
-def joint_toy(*, loss: str = "logistic") -> AttentionProblem:
+def joint_toy(*, loss: LossName = "logistic") -> AttentionProblem:
     """Two sequences of three tokens, labels +1 and -1; queries are the first tokens.
 
     From "Optimizing Attention with Mirror Descent", with the tokens of the authors' program. There
@@ -45,7 +46,7 @@ def joint_toy(*, loss: str = "logistic") -> AttentionProblem:
 
 
 def planar_joint(
-    third: ArrayLike | Any = (0.5, 1.0), *, loss: str = "logistic"
+    third: ArrayLike | Any = (0.5, 1.0), *, loss: LossName = "logistic"
 ) -> AttentionProblem:
     """Three sequences of the origin and one other token, (1, 1), (1, -1) and ``third``.
 

@@ -26,6 +26,7 @@ import torch
 from numpy.typing import NDArray
 
 from mirrormargin.arguments import check_number, check_seed
+from mirrormargin.attention.losses import LossName
 from mirrormargin.attention.problem import AttentionProblem
 
 __all__ = ["EPS", "planar_multi", "planar_single"]
@@ -33,7 +34,7 @@ __all__ = ["EPS", "planar_multi", "planar_single"]
 EPS = 2.0**-13  # about 1e-4; a power of two, so that eps * gamma / eps is gamma to the last bit
 
 
-def planar_single(third_score: float = 0.9, *, loss: str = "logistic") -> AttentionProblem:
+def planar_single(third_score: float = 0.9, *, loss: LossName = "logistic") -> AttentionProblem:
     """One sequence of three tokens: keys (-0.1, 1), (1, 0), (0, 0), scores 1, 0.9, ``third_score``.
 
     Token 0 is optimal, and its max-margin prompt at p = 2 is (-0.1, 1) / 1.01. That of token 1 is
@@ -58,7 +59,7 @@ def planar_single(third_score: float = 0.9, *, loss: str = "logistic") -> Attent
     return _embed(keys, np.array([[1.0, 0.9, third]]), loss)
 
 
-def planar_multi(seed: SupportsIndex = 0, *, loss: str = "logistic") -> AttentionProblem:
+def planar_multi(seed: SupportsIndex = 0, *, loss: LossName = "logistic") -> AttentionProblem:
     """Three sequences of seven tokens around three centers; token 0 scores 1, the others 0.5.
 
     The key of token 0 is drawn around (1, 0), those of tokens 1 to 3 around (-1, 1), and those of
@@ -92,7 +93,7 @@ def planar_multi(seed: SupportsIndex = 0, *, loss: str = "logistic") -> Attentio
     return _embed(keys, scores, loss)
 
 
-def _embed(keys: NDArray[Any], scores: NDArray[np.float64], loss: str) -> AttentionProblem:
+def _embed(keys: NDArray[Any], scores: NDArray[np.float64], loss: LossName) -> AttentionProblem:
     n = len(keys)
     tokens = np.concatenate([keys, EPS * scores[:, :, None]], axis=2)
     queries = np.tile([1.0, 0.0, 0.0], (n, 1))

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mirrormargin.arguments import check_count, check_seed
+from mirrormargin.attention.losses import LossName
 from mirrormargin.attention.problem import AttentionProblem
 
 __all__ = ["unit_sphere"]
@@ -27,7 +28,7 @@ def unit_sphere(
     num_tokens: SupportsIndex = 8,
     dim: SupportsIndex = 10,
     *,
-    loss: str = "logistic",
+    loss: LossName = "logistic",
 ) -> AttentionProblem:
     """Tokens, queries and head uniform on the unit sphere, labels fair coins.
 

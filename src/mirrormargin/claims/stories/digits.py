@@ -1,5 +1,9 @@
 r"""A small vision transformer on scikit-learn's digits: real training that needs no download.
 
+Both optimizers train with an l1 penalty, learn well above 95%, and have their own learning rate and
+strength of the penalty. Then the smallest weights are removed: how many must be left for an
+accuracy within one point of the unpruned one?
+
 Axes: K optimizers, S seeds, R shares, B bins, M images.
 """
 
@@ -11,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mirrormargin.claims.checks import mean_at_least, mean_at_most
+from mirrormargin.claims.checks import check_seeds, mean_at_least, ratio_at_most
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
 from mirrormargin.claims.stories.pruning import draw_pruning, tabulate_pruning
@@ -19,22 +23,29 @@ from mirrormargin.claims.story import Arrays, Settings, Story
 from mirrormargin.figures import Axis, Figure, Panel, Series, Table
 from mirrormargin.figures.maps import draw_pictures
 from mirrormargin.figures.palette import choose_looks
-from mirrormargin.figures.weights import KINDS, draw_histograms, join_kinds
+from mirrormargin.figures.spread import describe_seeds
+from mirrormargin.figures.weights import KINDS, draw_histograms, join_kinds, merge_bins
 
 __all__ = ["STORY"]
 
-MIRROR, ADAMW = "MirrorAdam p=1.1", "AdamW"
+MIRROR, ADAMW = "MirrorAdam p=1.5 + L1", "AdamW + L1"
+LEAST_ACCURACY = 95.0  # of a model that has learnt the task
 SHARES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
 SHOWN = (0, 2, 3, 5, 7, 9)  # digits whose attention is drawn
-# Learning rates from 0.001 to 0.03 by factors of three: the best on validation data.
+TUNED = (
+    "p, learning rates and penalties were chosen on validation data with two other seeds, after a"
+    " coarser search with shorter trainings, out of nine settings for each optimizer (the second"
+    " seed only for the better ones): the highest accuracy with 90% removed among those of at least"
+    f" {LEAST_ACCURACY:g}% unpruned, and of two equal ones the more accurate unpruned."
+)
 OPTIMIZERS: dict[str, dict[str, Any]] = {
-    "MirrorAdam p=1.1": {"name": "MirrorAdam", "lr": 3e-3, "p": 1.1},
-    "MirrorAdam p=3": {"name": "MirrorAdam", "lr": 1e-3, "p": 3.0},
-    "AdamW": {"name": "AdamW", "lr": 3e-3, "weight_decay": 0.01},
+    MIRROR: {"name": "MirrorAdam", "lr": 0.01, "p": 1.5},
+    ADAMW: {"name": "AdamW", "lr": 0.006, "weight_decay": 0.01},
 }
+PENALTIES = {MIRROR: 1e-4, ADAMW: 2e-4}  # strength * |w|_1 of the block matrices
 
 ARRAYS = {
-    "optimizer, lr": "K",
+    "optimizer, lr, penalty": "K",
     "share": "R: of the weights, removed",
     "accuracy, attention_accuracy": "K S R: test accuracy in % with that share of the entries of"
     " all block matrices, or of Q, K and V, removed",
@@ -45,7 +56,7 @@ ARRAYS = {
     "bin_width": ": of the histogram",
     "image": "M 8 8: the first test images of some digits",
     "label": "M: of these images",
-    "attention": "K M 4 4: of [CLS] on the patches in the last block",
+    "attention": "K M 4 4: of [CLS] on the patches, in the head with the highest peaks",
     "prediction": "K M: the class that the model gives",
 }
 
@@ -55,12 +66,12 @@ def run(settings: Settings, optimizer: Any) -> Arrays:
 
     from mirrormargin.data import load_data
     from mirrormargin.training.building import build_model
-    from mirrormargin.training.config import OptimizerConfig, Seeds
+    from mirrormargin.training.config import L1Penalty, OptimizerConfig, Seeds
     from mirrormargin.training.configurations import find_configuration
     from mirrormargin.training.evaluation import evaluate
     from mirrormargin.training.loop import train_model
     from mirrormargin.training.pruning import find_needed, pruning_curve
-    from mirrormargin.training.sparsity import KINDS, summarize_attention_weights
+    from mirrormargin.training.sparsity import summarize_attention_weights
 
     data = load_data("digits")
     curves: dict[str, list[Any]] = {"unpruned": [], "blocks": [], "attention": [], "l1_l2": []}
@@ -71,6 +82,7 @@ def run(settings: Settings, optimizer: Any) -> Arrays:
             optimizer=OptimizerConfig(**OPTIMIZERS[optimizer]),
             seeds=Seeds(seed, seed, seed),
             epochs=settings["epochs"],
+            sparsifier=L1Penalty(PENALTIES[optimizer]),
         )
         with TemporaryDirectory() as folder:
             training = train_model(config, data, folder, checkpoint_every=float("inf"))
@@ -90,8 +102,11 @@ def run(settings: Settings, optimizer: Any) -> Arrays:
             labels = data.test.labels.tolist()
             images = data.test.inputs[[labels.index(digit) for digit in SHOWN]]
             with torch.no_grad():
-                maps = model.attention(images)[:, -1, :, 0, 1:].mean(dim=1)  # pyright: ignore
+                attention = model.attention(images)[:, :, :, 0, 1:]  # pyright: ignore
                 prediction = model(images).argmax(dim=1)
+            # A penalty makes many heads attend evenly, to which there is nothing to see.
+            peaks = attention.amax(dim=-1).mean(dim=0)
+            maps = attention.flatten(1, 2)[:, int(peaks.argmax())]
             arrays = {
                 "zeros": np.array([[weights[kind].zeros for kind in KINDS]]),
                 "histogram": np.array([[weights[kind].histogram for kind in KINDS]]),
@@ -113,6 +128,7 @@ def run(settings: Settings, optimizer: Any) -> Arrays:
         "attention_needed": np.array([needed["attention"]]),
         "optimizer": np.array([optimizer]),
         "lr": np.array([OPTIMIZERS[optimizer]["lr"]]),
+        "penalty": np.array([PENALTIES[optimizer]]),
         "share": np.array(SHARES),
         "accuracy": np.array([curves["blocks"]]),
         "attention_accuracy": np.array([curves["attention"]]),
@@ -125,28 +141,45 @@ def examine_digits(evidence: Evidence) -> Finding:
     names, shares = evidence["optimizer"].tolist(), evidence["share"]
     at = int(np.argmin(abs(shares - 0.9)))
     mirror, adamw = names.index(MIRROR), names.index(ADAMW)
-    loss = evidence["unpruned"] - evidence["accuracy"][:, :, at]
-    ratio = evidence["l1_l2"].mean(axis=-1)
+    needed, kept = evidence["needed"], evidence["accuracy"][:, :, at]
     return Finding(
         [
-            mean_at_most(
-                "accuracy lost with 90% removed, MirrorAdam p=1.1 less AdamW",
-                loss[mirror] - loss[adamw],
-                0.0,
+            *(
+                mean_at_least(
+                    f"test accuracy of {names[k]}", evidence["unpruned"][k], LEAST_ACCURACY
+                )
+                for k in (mirror, adamw)
             ),
-            mean_at_least("l1/l2 of AdamW less that of p = 1.1", ratio[adamw] - ratio[mirror], 0.0),
+            ratio_at_most(
+                f"weights that {MIRROR} needs, over those of {ADAMW}",
+                needed[mirror],
+                needed[adamw],
+                1.0,
+            ),
+            mean_at_least(
+                f"accuracy with 90% removed, {MIRROR} less {ADAMW}", kept[mirror] - kept[adamw], 0.0
+            ),
+            check_seeds(needed[mirror]),
         ],
-        f"{loss[mirror].mean():.1f} points lost against {loss[adamw].mean():.1f}",
+        "; ".join(
+            f"{names[k]}: {100 * np.exp(np.log(needed[k]).mean()):.0f}% of the weights needed,"
+            f" {evidence['unpruned'][k].mean():.1f}% right, {kept[k].mean():.1f}% with 90% removed"
+            for k in (mirror, adamw)
+        ),
+        f"{TUNED} Weights needed are counted from a method's own accuracy and averaged over seeds"
+        " as logarithms; one test image is 0.4 points. The verdict is on means: intervals of so few"
+        " seeds overlap.",
     )
 
 
 CLAIMS = (
     Claim(
         id="M.pruning.digits",
-        title="On digits MirrorAdam at p = 1.1 loses less to pruning than AdamW",
-        statement="With nine tenths of the block weights of a small vision transformer removed,"
-        " MirrorAdam at p = 1.1 loses no more accuracy than AdamW, and its attention weights are"
-        " sparser.",
+        title="On digits MirrorAdam at p = 1.5 keeps its accuracy with fewer weights than AdamW",
+        statement="A small vision transformer that is trained with an l1 penalty to more than 95%"
+        " test accuracy keeps it to one point with fewer block weights after MirrorAdam at p = 1.5"
+        " than after AdamW, each with its own learning rate and penalty, and with nine tenths"
+        " removed it is right at least as often.",
         source="this library",
         provenance=Provenance.OWN,
         published="",
@@ -180,16 +213,20 @@ def draw_digits(evidence: Evidence) -> Figure:
     )
     return Figure(
         "digits",
-        "A small transformer on handwritten digits",
-        "Top: test accuracy when only the largest weights are left, mean over"
-        f" {evidence['unpruned'].shape[1]} seeds with 95% interval, and how evenly weight is spread"
+        "Which weights does a small transformer on handwritten digits need?",
+        "Top: test accuracy when only the largest weights are left, with no training afterwards,"
+        f" {describe_seeds(evidence['unpruned'].shape[1])}, and how evenly weight is spread"
         " over the entries, 1 if all magnitudes are equal. Then, of the first seed, the entries"
-        " by magnitude. Below: images, and the attention of [CLS] on their patches relative to the"
-        " largest, with the ink of the image as dots and the class that the model gives.",
+        " by magnitude. Below: images, and the attention of [CLS] on their patches in the most"
+        " selective head, relative to the largest, with the ink of the image as dots and the class"
+        " that the model gives."
+        f" {TUNED}",
         (
             *draw_pruning(evidence),
             spread,
-            *draw_histograms(looks, evidence["histogram"], evidence["bin_width"]),
+            *draw_histograms(
+                looks, *merge_bins(evidence["histogram"], evidence["bin_width"].item())
+            ),
             pictures,
         ),
         columns=3,
@@ -213,11 +250,11 @@ def _tabulate(evidence: Evidence) -> Table:
 
 STORY = Story(
     name="digits",
-    title="a vision transformer on handwritten digits, weights removed",
+    title="weights removed from a vision transformer, handwritten digits",
     arrays=ARRAYS,
     profiles={
-        "quick": {"num_seeds": 3, "epochs": 20},
-        "full": {"num_seeds": 5, "epochs": 30},
+        "quick": {"num_seeds": 3, "epochs": 40},
+        "full": {"num_seeds": 5, "epochs": 40},
     },
     split=lambda settings: list(OPTIMIZERS),
     run=run,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mirrormargin.arguments import Parameterization
 from mirrormargin.claims.checks import mean_at_least, surely_smaller
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
@@ -43,7 +44,9 @@ def run(settings: Settings, seeds: Any) -> Arrays:
     indices = [list_seeds(settings).index(seed) for seed in seeds]
     normal = mm.NormalInit(std=1.0, seeds=settings["seed"])
     cosine, rank, attention = [], [], []
-    for form, shape in (("W", (DIM, DIM)), ("KQ", (2, DIM, DIM))):
+    factored: tuple[Parameterization, tuple[int, ...]] = ("KQ", (2, DIM, DIM))
+    whole: tuple[Parameterization, tuple[int, ...]] = ("W", (DIM, DIM))
+    for form, shape in (whole, factored):
         starts = normal.draw(settings["num_seeds"], np.array([2.0]), shape)[indices]
         record = mm.train_attention(
             problems,

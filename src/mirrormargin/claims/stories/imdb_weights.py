@@ -25,8 +25,7 @@ from mirrormargin.claims.evidence import Evidence
 from mirrormargin.claims.story import Arrays, Story
 from mirrormargin.figures import Figure, Table
 from mirrormargin.figures.palette import choose_looks, name_exponent
-from mirrormargin.figures.weights import draw_histograms, join_kinds
-from mirrormargin.training.sparsity import KINDS as PARTS
+from mirrormargin.figures.weights import KINDS, draw_histograms, join_kinds
 
 __all__ = ["STORY"]
 
@@ -49,18 +48,18 @@ ARRAYS = {
 
 def collect_weights(methods: Sequence[Method], finals: Finals) -> Arrays:
     def take(key: str) -> NDArray[Any]:
-        return gather(finals, lambda r: [r["weights"][kind][key] for kind in PARTS]).mean(axis=1)
+        return gather(finals, lambda r: [r["weights"][kind][key] for kind in KINDS]).mean(axis=1)
 
-    rows = [record["weights"][kind] for group in finals for record in group for kind in PARTS]
+    rows = [record["weights"][kind] for group in finals for record in group for kind in KINDS]
     num_bins = max(len(row["histogram"]) for row in rows)
 
     def fill(record: dict[str, Any]) -> list[list[int]]:
-        bins = [record["weights"][kind]["histogram"] for kind in PARTS]
+        bins = [record["weights"][kind]["histogram"] for kind in KINDS]
         return [row + [0] * (num_bins - len(row)) for row in bins]
 
     return {
         "p": read_exponents(finals),
-        "kind": np.array(list(PARTS)),
+        "kind": np.array(list(KINDS)),
         **{key: take(key) for key in ("above", "largest", "l1_l2", "zeros")},
         "underflowed": gather(finals, lambda r: r["weights"]["underflowed"]).mean(axis=1),
         "bin_width": np.array(rows[0]["bin_width"]),

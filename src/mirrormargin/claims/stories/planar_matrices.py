@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mirrormargin.arguments import Parameterization
 from mirrormargin.claims.checks import all_at_least, all_equal
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
@@ -59,6 +60,7 @@ def run(settings: Settings, picture: Any) -> Arrays:
     factors = np.zeros((2, 2, 2))
     factors[0] = 0.1 * np.random.default_rng(seed).normal(size=(2, 2))
     wanted = np.union1d(np.arange(0, 200, 2), np.geomspace(200, settings["num_steps"], 60).round())
+    inits: dict[Parameterization, Any] = {"W": np.zeros((2, 2)), "KQ": factors}
     records = [
         mm.train_attention(
             problem,
@@ -71,7 +73,7 @@ def run(settings: Settings, picture: Any) -> Arrays:
             keep_path=True,
             threads=1,
         )
-        for form, start in (("W", np.zeros((2, 2))), ("KQ", factors))
+        for form, start in inits.items()
     ]
     paths = [record.path[0, 0, 0] for record in records if record.path is not None]
     padded = np.full((2, MOST_TOKENS, 2), np.nan)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from mirrormargin.arguments import StepRule
 from mirrormargin.claims.checks import all_at_least, all_at_most, mean_near, share_at_least
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
@@ -24,7 +25,7 @@ from mirrormargin.figures.spread import find_median
 __all__ = ["STORY"]
 
 STARTS = (1.0, 0.5, 0.0, -0.5, -1.0, -1.5)
-RULES = (("normalized", 0.1), ("constant", 1.0))
+RULES: tuple[tuple[StepRule, float], ...] = (("normalized", 0.1), ("constant", 1.0))
 SHOWN = 199  # the last step of the published pictures
 TITLES = {
     "alike": "other tokens score alike",

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from mirrormargin.figures import Figure, Panel
+from mirrormargin.geometry import lp_norm, signed_power
 
 __all__ = ["draw_linear", "draw_rows", "find_gradient", "follow_flow", "make_map"]
 
@@ -32,7 +33,7 @@ def draw_rows(seed: int, n: int, d: int) -> Any:
 
 def make_map(p: float) -> Map:
     """The inverse mirror map of psi_p."""
-    return lambda u: np.sign(u) * np.abs(u) ** (1 / (p - 1))
+    return lambda u: signed_power(u, 1 / (p - 1))
 
 
 def find_gradient(A: Any, w: Any, q: float) -> tuple[Any, float]:
@@ -40,9 +41,7 @@ def find_gradient(A: Any, w: Any, q: float) -> tuple[Any, float]:
     log_slopes = -np.logaddexp(0.0, A @ w)
     top = log_slopes.max()
     gradient = -(np.exp(log_slopes - top) @ A)
-    # Powers of q far above 2 underflow unless the largest entry is 1.
-    size = np.abs(gradient).max()
-    size *= (np.abs(gradient / size) ** q).sum() ** (1 / q)
+    size = lp_norm(gradient, q)
     return gradient / size, float(top + np.log(size / len(A)))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mirrormargin.arguments import StepRule
 from mirrormargin.claims.checks import all_at_least, all_at_most
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
@@ -42,7 +43,8 @@ def run(settings: Settings, part: Any) -> Arrays:
     start = rng.normal(size=settings["size"]).astype(settings["dtype"])
     gradients = rng.normal(size=(settings["num_steps"], start.size)).astype(start.dtype)
     bits = np.int32 if start.dtype == np.float32 else np.int64
-    ends, differing, places = {}, {"constant": [], "normalized": []}, []
+    differing: dict[StepRule, list[Any]] = {"constant": [], "normalized": []}
+    ends, places = {}, []
     for rule, counts in differing.items():
         whole = _step(start, gradients, p, rule, 1)
         ends[rule] = whole
@@ -65,7 +67,7 @@ def run(settings: Settings, part: Any) -> Arrays:
     }
 
 
-def _step(start: Any, gradients: Any, p: float, rule: str, count: int) -> Any:
+def _step(start: Any, gradients: Any, p: float, rule: StepRule, count: int) -> Any:
     import torch
 
     import mirrormargin as mm

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrormargin.arguments import StepRule
 from mirrormargin.claims.checks import (
     FIRST_FITTED,
     all_at_least,
@@ -30,7 +31,7 @@ from mirrormargin.figures.spread import find_median
 
 __all__ = ["STORY"]
 
-RULES = (
+RULES: tuple[tuple[StepRule, float], ...] = (
     ("normalized", 1.0),
     ("polyak", 0.5),
     ("polyak", 1.0),

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mirrormargin.arguments import Parameterization
 from mirrormargin.claims.checks import mean_near, surely_smaller
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
@@ -41,7 +42,9 @@ def run(settings: Settings, seeds: Any) -> Arrays:
     wanted = np.union1d(np.geomspace(1, settings["num_steps"], 50).round(), settings["marks"])
     bound = 1 / np.sqrt(DIM)
     attention, cosine = [], []
-    for form, shape in (("W", (DIM, DIM)), ("KQ", (2, DIM, DIM))):
+    factored: tuple[Parameterization, tuple[int, ...]] = ("KQ", (2, DIM, DIM))
+    whole: tuple[Parameterization, tuple[int, ...]] = ("W", (DIM, DIM))
+    for form, shape in (whole, factored):
         starts = [
             np.random.default_rng([seed, len(shape)]).uniform(-bound, bound, shape)
             for seed in seeds

@@ -3,9 +3,10 @@ r"""The runs of one command, kept in its folder: checked before the work, nothin
 FOLDER/run.json                  if there is one run
 FOLDER/seed-1-p-1.75/run.json    if there are several
 
-A training may be stopped at any time: it is saved now and then, and on a signal. An interrupt of
-the library's loop leaves a record that can be resumed to the same bits; the callback for progress
-interrupts it whenever a save is due, or a signal has come.
+A training may be stopped at any time: it is saved about once a minute, and when a signal comes. To
+save it, the progress callback raises KeyboardInterrupt inside the library's loop. The loop answers
+with a record of what is done, which is written; without a signal the training then resumes from it,
+to the same bits.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NOTES", "Destination", "name_run", "train_safely"]
 
-DOCUMENT = "run.json"
 NOTES = (
     "--out makes FOLDER a run if there is one result, and holds a folder such as seed-1-p-1.75 for"
     " each one if there are several."
@@ -59,9 +59,9 @@ class Destination:
         self._old: list[Path] = []
         if folder is None:
             return
-        from mirrormargin.runs import check_writable
+        from mirrormargin.runs import RUN_FILE, check_writable
 
-        check_writable(folder / DOCUMENT, make_folders=True)
+        check_writable(folder / RUN_FILE, make_folders=True)
         self._old = self._find_old(folder)
         if self._old and not overwrite:
             raise RunError(
@@ -116,10 +116,12 @@ class Destination:
 
     def _remove_old(self, kept: set[Path]) -> None:
         """Remove the runs that were there before and have not been replaced."""
+        from mirrormargin.runs import RUN_FILE
+
         for old in self._old:
             if old in kept:
                 continue
-            for path in [old / DOCUMENT, *old.glob("arrays-*.npz")]:
+            for path in [old / RUN_FILE, *old.glob("arrays-*.npz")]:
                 path.unlink(missing_ok=True)
             if old != self.folder:
                 with suppress(OSError):  # it holds something else, which stays
@@ -127,15 +129,17 @@ class Destination:
 
     def _find_old(self, folder: Path) -> list[Path]:
         """Folders of the runs that are there; anything else is an error."""
+        from mirrormargin.runs import RUN_FILE
+
         if not folder.is_dir():
             return []
         old = []
         for path in sorted(folder.iterdir()):
-            if path.name == DOCUMENT:
+            if path.name == RUN_FILE:
                 self._check_kind(path)
                 old.append(folder)
-            elif NAME.fullmatch(path.name) and (path / DOCUMENT).is_file():
-                self._check_kind(path / DOCUMENT)
+            elif NAME.fullmatch(path.name) and (path / RUN_FILE).is_file():
+                self._check_kind(path / RUN_FILE)
                 old.append(path)
             # Arrays without a document, and hidden files, are what a killed process leaves.
             elif not path.name.startswith((".", "arrays-")):

@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.arguments import check_number, read_array
+from mirrormargin.arguments import check_count, check_number, read_array, show
 from mirrormargin.errors import ProblemError
 
 __all__ = ["NormalInit", "plan_steps", "read_counts", "read_init", "read_lrs"]
 
 Array = NDArray[np.float64]
 Steps = NDArray[np.int64]
+
+MOST_RECORDED = 10_000_000  # steps of a run
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,9 @@ class NormalInit:
             given = self.seeds if isinstance(self.seeds, Iterable) else (self.seeds,)
             seeds = tuple(operator.index(seed) for seed in given)
         except TypeError:
-            raise ProblemError(f"seeds is {self.seeds!r}: give integers >= 0") from None
+            raise ProblemError(f"seeds is {show(self.seeds)}: give integers >= 0") from None
         if not seeds or min(seeds) < 0:
-            raise ProblemError(f"seeds is {self.seeds!r}: give at least one integer, all >= 0")
+            raise ProblemError(f"seeds is {show(self.seeds)}: give at least one integer, all >= 0")
         object.__setattr__(self, "seeds", seeds)
 
     def draw(
@@ -121,6 +123,7 @@ def _plan_row(record: Any, first: int, last: int) -> Steps:
         return np.unique(np.concatenate([[first], steps[(steps > first) & (steps < last)], [last]]))
     if count < 1:
         raise ProblemError(f"record is {count}: record at least 1 step")
+    check_count("record", count, most=MOST_RECORDED)
     if last == first:
         return np.array([first], np.int64)
     spaced = first + np.geomspace(1, last - first, count)
@@ -131,7 +134,7 @@ def read_counts(num_steps: Any, num_exponents: int) -> Steps:
     """Numbers of steps, one for each exponent."""
     counts = _read_row("num_steps", num_steps, num_exponents)
     if (counts != np.floor(counts)).any() or not _are_counts(counts):
-        raise ProblemError(f"num_steps is {num_steps!r}: give integers >= 0")
+        raise ProblemError(f"num_steps is {show(num_steps)}: give integers >= 0")
     return counts.astype(np.int64)
 
 
@@ -143,7 +146,7 @@ def read_lrs(name: str, lr: Any, num_exponents: int) -> NDArray[np.float64]:
     """Learning rates, one for each exponent."""
     rates = _read_row(name, lr, num_exponents)
     if not ((rates > 0) & (rates < np.inf)).all():
-        raise ProblemError(f"{name} is {lr!r}: give a positive number, or one for each p")
+        raise ProblemError(f"{name} is {show(lr)}: give a positive number, or one for each p")
     return rates
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import IntEnum
 from pathlib import Path
@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrormargin.arguments import check_count, check_kind, show
 from mirrormargin.attention import AttentionProblem
+from mirrormargin.dynamics.rates import RateFit
+from mirrormargin.dynamics.rates.laws import FormName, Interval, read_window
+from mirrormargin.dynamics.rates.recorded import Claimed, Quantity, fit_recorded, log_of
 from mirrormargin.errors import ProblemError, RunError
 from mirrormargin.geometry.vector_batches import divergence_each
 from mirrormargin.runs import read_run, write_run
 
-__all__ = ["MODES", "RULES", "AttentionRecord", "End", "TrainingSettings"]
+__all__ = ["MODES", "RULES", "AttentionRecord", "End", "TrainingSettings", "check_record"]
 
 Array = NDArray[np.float64]
 KIND = "attention training"
@@ -25,6 +29,15 @@ KIND = "attention training"
 # W and the head.
 RULES = {"constant": 0, "normalized": 1, "polyak": 2}
 MODES = {"W": 0, "KQ": 1, "joint": 2}
+
+
+def check_record(record: Any) -> AttentionRecord:
+    """A record of a training.
+
+    Raises:
+        ProblemError: If it is something else.
+    """
+    return check_kind("record", record, AttentionRecord, "as train_attention returns it")
 
 
 class End(IntEnum):
@@ -157,6 +170,83 @@ class AttentionRecord:
         target = np.broadcast_to(target, self.W.shape)[..., None, :, :]
         return divergence_each(target, self.path, self.p[:, None, None], axes=2)
 
+    def fit_rate(
+        self,
+        form: FormName | None = None,
+        *,
+        problem: int | Sequence[int] | None = None,
+        p: float | None = None,
+        init: int | Sequence[int] | None = None,
+        quantity: Quantity = "divergence",
+        claimed: Claimed = "proven",
+        window: Interval | None = None,
+        confidence: float = 0.95,
+        tol: float = 0.02,
+    ) -> RateFit:
+        """How fast something falls along these runs, and whether as fast as proven.
+
+        Several runs are fitted one by one, and the exponent is their mean.
+
+        Args:
+            form: The law, as of :func:`mirrormargin.fit_rate`; None for the one that the theory
+                has for these steps: of the divergence (log k)^-a or (log log k / log k)^a with
+                constant steps and k^-a with others; of the loss gap and of the attention elsewhere
+                k^-a with constant steps and exp(b - C k^a) with others.
+            problem: Index of a problem, or several; None for all.
+            p: Which of the exponents; may be left out if there is only one.
+            init: Index of a start, or several; None for all.
+            quantity: "divergence", "loss_gap", or "unattended": the most that a sequence does not
+                give its selected token.
+            claimed: Exponent to compare with; "proven" for that of :func:`claimed_rate`, which
+                is for the divergence with constant steps; None for no claim.
+            window: First and last step to use; None for the later half of the decades, from
+                the square root of the number of steps on.
+            confidence: Nominal coverage of the interval.
+            tol: Share of the claimed exponent that may be missing.
+
+        Raises:
+            ProblemError: (a ValueError) If there are no such runs, or they have no such values.
+        """
+        column = self._find_exponent(p)
+        shape = self.norm.shape
+        rows = _read_indices("problem", problem, shape[0])
+        starts = _read_indices("init", init, shape[2])
+        chosen = np.ix_(rows, [column], starts)
+        steps = self.steps[chosen].reshape(-1, shape[3])
+        # Runs that ended repeat their last step, and so do those of an exponent with fewer steps.
+        count = int((np.diff(steps, axis=1) > 0).all(axis=0).cumprod().sum()) + 1
+        logs = {
+            "divergence": log_of(self.divergence),
+            "loss_gap": self.log_loss_gap,
+            "unattended": self.log_unattended,
+        }
+        log_steps = np.log(np.maximum(steps[0, 1:count], 1))  # at step 0 nothing falls
+        return fit_recorded(
+            log_steps,
+            {
+                name: None if value is None else value[chosen].reshape(-1, shape[3])[:, 1:count]
+                for name, value in logs.items()
+            },
+            self.settings.p[column],
+            self.settings.step_rule,
+            quantity=quantity,
+            form=form,
+            claimed=claimed,
+            window=_read_late_window(window, log_steps),
+            confidence=confidence,
+            tol=tol,
+        )
+
+    def _find_exponent(self, p: Any) -> int:
+        exponents = self.settings.p
+        if p is None and len(exponents) == 1:
+            return 0
+        found = [j for j, one in enumerate(exponents) if isinstance(p, (int, float)) and one == p]
+        if not found:
+            names = ", ".join(f"{one:g}" for one in exponents)
+            raise ProblemError(f"p is {show(p)}: give one of the record's exponents, {names}")
+        return found[0]
+
     def describe_ends(self) -> dict[str, int]:
         """How many runs ended for which reason."""
         return {end.name.lower(): int((self.end == end).sum()) for end in End}
@@ -212,6 +302,22 @@ class AttentionRecord:
                 if name.startswith("state.")
             },
         )
+
+
+def _read_indices(name: str, given: Any, count: int) -> list[int]:
+    """Indices along an axis of so many; None for all."""
+    if given is None:
+        return list(range(count))
+    several = list(given) if isinstance(given, (list, tuple, range, np.ndarray)) else [given]
+    if not several:
+        raise ProblemError(f"{name} is empty: give at least one index, or None for all")
+    return [check_count(name, one, least=0, most=count - 1) for one in several]
+
+
+def _read_late_window(window: Any, log_steps: Array) -> Interval:
+    if window is None and log_steps.size:
+        return float(log_steps[-1]) / 2, np.inf
+    return read_window(window, is_log=False)
 
 
 _ARRAYS = tuple(

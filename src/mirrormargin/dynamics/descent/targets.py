@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.descent.record import AttentionRecord
+from mirrormargin.dynamics.descent.record import AttentionRecord, check_record
 from mirrormargin.errors import SolverError
 from mirrormargin.geometry.vector_batches import divergence_each
 from mirrormargin.svm import solve_attention_svm, solve_decoder_svm, solve_many
@@ -80,7 +80,7 @@ def _solve_pair(
     return W, v
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ExponentComparison:
     """Divergences of runs trained at p (axis 1) from solutions at q (axis 2).
 
@@ -95,6 +95,11 @@ class ExponentComparison:
     same: Array
     agreement: Array
     p: Array
+
+    def __repr__(self) -> str:
+        exponents = ", ".join(f"{p:g}" for p in self.p[:8]) + ", ..." * (len(self.p) > 8)
+        P, _, _, count = self.own.shape
+        return f"ExponentComparison(p={exponents}; {P} x {count} problems x inits)"
 
     def __str__(self) -> str:
         lines = ["trained at     " + "".join(f"{f'p = {q:g}':>20}" for q in self.p)]
@@ -111,7 +116,7 @@ class ExponentComparison:
 
 def compare_exponents(record: AttentionRecord) -> ExponentComparison:
     """Compare the last W of each run with the solutions at every exponent of the record."""
-    exponents = record.settings.p
+    exponents = check_record(record).settings.p
     chosen = record.final_selection
     P, E, count, d, _ = record.W.shape
     own, same = (np.empty((P, E, E, count)) for _ in range(2))

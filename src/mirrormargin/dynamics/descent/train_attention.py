@@ -10,14 +10,18 @@ which training freezes as soon as gradients are of the size of eps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mirrormargin.arguments import (
+    Parameterization,
+    StepRule,
     check_choice,
     check_count,
+    check_flag,
+    check_function,
     check_number,
     check_threads,
     read_array,
@@ -31,7 +35,12 @@ from mirrormargin.dynamics.descent.plan import (
     read_init,
     read_lrs,
 )
-from mirrormargin.dynamics.descent.record import RULES, AttentionRecord, TrainingSettings
+from mirrormargin.dynamics.descent.record import (
+    RULES,
+    AttentionRecord,
+    TrainingSettings,
+    check_record,
+)
 from mirrormargin.errors import ProblemError
 from mirrormargin.geometry.compiler import require_numba
 
@@ -47,14 +56,14 @@ def train_attention(
     problems: AttentionProblem | Sequence[AttentionProblem],
     p: float | ArrayLike = 2.0,
     *,
-    step_rule: str = "normalized",
+    step_rule: StepRule = "normalized",
     lr: float | ArrayLike = 0.1,
     num_steps: int | ArrayLike = 1000,
     init: ArrayLike | NormalInit | Any = 0.0,
     record: int | ArrayLike = 50,
-    target: ArrayLike | str | None = "own",
+    target: ArrayLike | Literal["own"] | None = "own",
     target_tol: float = 1e-8,
-    parameterization: str = "W",
+    parameterization: Parameterization = "W",
     rank: int | None = None,
     eps: float = 0.0,
     max_lr: float = float("inf"),
@@ -156,9 +165,11 @@ def train_attention(
         max_lr=max_lr,
         target="none" if target is None else "own" if aim is None else "given",
         target_tol=target_tol,
-        keep_path=bool(keep_path),
+        keep_path=check_flag("keep_path", keep_path),
     )
     planned = plan_steps(record, counts)
+    if progress is not None:
+        check_function("progress", progress, "progress(done, total)")
     return train(members, settings, batch, planned, None, aim, threads, progress)
 
 
@@ -208,7 +219,9 @@ def resume_training(
     from mirrormargin.dynamics.descent.recording import restore_batch, train
 
     check_threads(threads)
-    settings = record.settings
+    settings = check_record(record).settings
+    if progress is not None:
+        check_function("progress", progress, "progress(done, total)")
     planned = record.planned
     if num_steps is not None:
         counts = read_counts(num_steps, len(settings.p))

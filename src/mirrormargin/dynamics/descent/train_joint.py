@@ -12,11 +12,18 @@ for Self-attention", under which |W| grows like log k and |v| like k^(1/3).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import ArrayLike
 
-from mirrormargin.arguments import check_choice, check_number, check_threads, read_exponents
+from mirrormargin.arguments import (
+    check_choice,
+    check_flag,
+    check_function,
+    check_number,
+    check_threads,
+    read_exponents,
+)
 from mirrormargin.attention.problem import AttentionProblem, read_problems
 from mirrormargin.dynamics.descent.plan import (
     NormalInit,
@@ -39,7 +46,7 @@ def train_joint(
     problems: AttentionProblem | Sequence[AttentionProblem],
     p: float | ArrayLike = 2.0,
     *,
-    step_rule: str = "normalized",
+    step_rule: Literal["normalized", "constant"] = "normalized",
     lr: float | ArrayLike = 0.1,
     head_lr: float | ArrayLike | None = None,
     decay: float = 0.0,
@@ -48,7 +55,7 @@ def train_joint(
     init: ArrayLike | NormalInit | Any = 0.0,
     head_init: ArrayLike | NormalInit | Any = 0.0,
     record: int | ArrayLike = 50,
-    target: str | None = "own",
+    target: Literal["own"] | None = "own",
     target_tol: float = 1e-8,
     eps: float = 0.0,
     keep_path: bool = False,
@@ -141,8 +148,10 @@ def train_joint(
         max_lr=float("inf"),
         target="none" if target is None else "own",
         target_tol=target_tol,
-        keep_path=bool(keep_path),
+        keep_path=check_flag("keep_path", keep_path),
         **decays,
     )
     planned = plan_steps(record, counts)
+    if progress is not None:
+        check_function("progress", progress, "progress(done, total)")
     return train(members, settings, batch, planned, None, None, threads, progress)

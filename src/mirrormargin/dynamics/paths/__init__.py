@@ -13,6 +13,11 @@ path_files                 both paths as run folders
 
 from mirrormargin.dynamics.paths.joint_regularization_path import joint_regularization_path
 from mirrormargin.dynamics.paths.local_path import find_local_path
-from mirrormargin.dynamics.paths.regularization_path import regularization_path
+from mirrormargin.dynamics.paths.regularization_path import RegularizationPath, regularization_path
 
-__all__ = ["find_local_path", "joint_regularization_path", "regularization_path"]
+__all__ = [
+    "RegularizationPath",
+    "find_local_path",
+    "joint_regularization_path",
+    "regularization_path",
+]

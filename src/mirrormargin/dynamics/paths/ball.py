@@ -4,9 +4,9 @@ r"""Minimising a function of linear images on an lp ball, to all digits that rou
 
 f is given by its logarithm F and by derivatives with a scale taken out, for it may lie far below
 the smallest float. Let ``x = w / R``, G the gradient of f by x, ``psi'(x) = sign(x) |x|^(p-1)`` and
-``1/p + 1/q = 1``. On the sphere a minimiser is a point that its own gradient names:
+``1/p + 1/q = 1``. A minimiser on the sphere follows from its own gradient, in two equal ways:
 
-    psi'(x) = u,    u = -G / |G|_q,        or as well        x = y,    y = sign(u) |u|^(q-1).
+    psi'(x) = u,    u = -G / |G|_q,        and        x = y,    y = sign(u) |u|^(q-1).
 
 Newton's method fails on the first where an entry is near zero and p < 2, for psi'' is infinite
 there, and on the second where p > 2. So psi'' is replaced by the slopes of psi' between x and y,

@@ -18,6 +18,7 @@ from mirrormargin.arguments import check_finite, read_array
 from mirrormargin.errors import ProblemError
 
 __all__ = [
+    "MOST_POINTS",
     "Found",
     "Landscape",
     "Minimizer",
@@ -30,6 +31,7 @@ __all__ = [
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
+MOST_POINTS = 100_000  # radii, or random starts at each of them
 MAX_BRANCHES = 4
 LAGS = 30.0  # log loss above the lowest from which a branch is given up
 ROUGH = 1e-3  # residual at which a fresh start is compared with what is known

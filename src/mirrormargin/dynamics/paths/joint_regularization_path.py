@@ -31,17 +31,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrormargin.arguments import check_count, check_exponent, check_number, check_seed
-from mirrormargin.attention import AttentionProblem
+from mirrormargin.arguments import (
+    check_count,
+    check_exponent,
+    check_flag,
+    check_function,
+    check_number,
+    check_seed,
+    refuse_overflow,
+)
 from mirrormargin.attention.losses import LOSSES
-from mirrormargin.dynamics.paths.branches import Found, Progress, follow_branches, read_pairs
+from mirrormargin.attention.problem import AttentionProblem, check_problem
+from mirrormargin.dynamics.paths.branches import (
+    MOST_POINTS,
+    Found,
+    Progress,
+    follow_branches,
+    read_pairs,
+)
 from mirrormargin.dynamics.paths.joint_candidates import Candidate, find_candidates, solve_candidate
 from mirrormargin.dynamics.paths.joint_landscape import JointBlocks, JointLandscape, JointPoint
 from mirrormargin.dynamics.paths.path_files import read_path, write_path
-from mirrormargin.dynamics.paths.regularization_path import ONE_THREAD_BELOW, PathStatus
+from mirrormargin.dynamics.paths.regularization_path import PathStatus
 from mirrormargin.errors import ProblemError, SolverError
 from mirrormargin.geometry import directional_divergence
-from mirrormargin.geometry.threads import limit_threads
+from mirrormargin.geometry.threads import ONE_THREAD_BELOW, limit_threads
 from mirrormargin.svm import AttentionSVM, DecoderSVM
 
 __all__ = ["JointRegularizationPath", "joint_regularization_path"]
@@ -223,11 +237,15 @@ def joint_regularization_path(
         >>> path.selection[-1], bool(path.divergence[-1] < 1e-4)
         (array([0, 0]), True)
     """
+    check_problem(problem)
     p = check_exponent(p, error=ProblemError)
     check_number("tol", tol, above=0.0, below=1.0)
     check_count("max_iter", max_iter)
-    check_count("num_starts", num_starts, least=0)
-    count = check_count("num_radii", num_radii)
+    check_flag("raise_on_failure", raise_on_failure)
+    check_count("num_starts", num_starts, least=0, most=MOST_POINTS)
+    count = check_count("num_radii", num_radii, most=MOST_POINTS)
+    if progress is not None:
+        check_function("progress", progress, "progress(done, total)")
     rng = np.random.default_rng(check_seed(seed))
     allowed = [name for name, loss in LOSSES.items() if loss.vanishes]
     if problem.loss_name not in allowed:
@@ -237,7 +255,7 @@ def joint_regularization_path(
         )
     pairs = read_pairs(radii, head_radii)
     small = min(problem.scores.size, problem.dim**2) <= ONE_THREAD_BELOW
-    with limit_threads(1 if small else None):
+    with limit_threads(1 if small else None), refuse_overflow(p):
         candidates = find_candidates(problem, p, NUM_HEADS, rng)
         rounds = 0
         while True:

@@ -65,7 +65,7 @@ WIDEST = 0.1  # nu where no token of a higher score limits the cone
 MAX_ITER = 200
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class LocalPath:
     """A path inside a cone, one entry for each radius.
 
@@ -100,6 +100,14 @@ class LocalPath:
     residual: Array
     curvature: Array
     is_certified: NDArray[np.bool_]
+
+    def __repr__(self) -> str:
+        return (
+            f"LocalPath(p={self.p:g}, num_radii={len(self.radii)},"
+            f" certified={int(self.is_certified.sum())},"
+            f" largest residual={self.residual.max():.1e},"
+            f" last divergence={self.divergence[-1]:.1e})"
+        )
 
 
 def find_local_path(

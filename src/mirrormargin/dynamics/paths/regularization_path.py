@@ -28,15 +28,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrormargin.arguments import check_count, check_exponent, check_number, check_seed
-from mirrormargin.attention import AttentionProblem
+from mirrormargin.arguments import (
+    check_count,
+    check_exponent,
+    check_flag,
+    check_function,
+    check_number,
+    check_seed,
+    refuse_overflow,
+)
+from mirrormargin.attention.problem import AttentionProblem, check_problem
 from mirrormargin.dynamics.paths.ball import Ball, BallPoint
 from mirrormargin.dynamics.paths.block_losses import find_gap, find_rows
-from mirrormargin.dynamics.paths.branches import Found, Progress, follow_branches, read_radii
+from mirrormargin.dynamics.paths.branches import (
+    MOST_POINTS,
+    Found,
+    Progress,
+    follow_branches,
+    read_radii,
+)
 from mirrormargin.dynamics.paths.path_files import read_path, write_path
 from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
 from mirrormargin.geometry import directional_divergence, lp_norm, signed_power
-from mirrormargin.geometry.threads import limit_threads
+from mirrormargin.geometry.threads import ONE_THREAD_BELOW, limit_threads
 from mirrormargin.svm import AttentionSVM, solve_attention_svm
 
 __all__ = ["PathStatus", "RegularizationPath", "regularization_path"]
@@ -46,7 +60,6 @@ Array = NDArray[np.float64]
 KIND = "regularization path"
 
 SMALLEST_LOG = float(np.log(1e-300))  # of the gap at the last radius, unless radii are given
-ONE_THREAD_BELOW = 400  # rows or unknowns: threads of BLAS then wait for each other
 
 
 class PathStatus(str, Enum):
@@ -207,21 +220,25 @@ def regularization_path(
         >>> float(path.log_loss_gap[-1].round(2)), bool(path.divergence[-1] < 1e-5)
         (-691.78, True)
     """
+    check_problem(problem)
     p = check_exponent(p, error=ProblemError)
     check_number("tol", tol, above=0.0, below=1.0)
     check_count("max_iter", max_iter)
-    check_count("num_starts", num_starts, least=0)
+    check_flag("raise_on_failure", raise_on_failure)
+    check_count("num_starts", num_starts, least=0, most=MOST_POINTS)
+    if progress is not None:
+        check_function("progress", progress, "progress(done, total)")
     _check_unique(problem)
     target = _find_target(problem, p)
     if radii is None:
-        count = check_count("num_radii", num_radii)
+        count = check_count("num_radii", num_radii, most=MOST_POINTS)
         R = np.geomspace(0.1 / target.margin, _find_last_radius(problem, target), count)
     else:
         R = read_radii("radii", radii)
     rng = np.random.default_rng(check_seed(seed))
     landscape = _GapLandscape(problem, p, R, target.W, num_starts, rng, max_iter)
     small = min(problem.scores.size, problem.dim**2) <= ONE_THREAD_BELOW
-    with limit_threads(1 if small else None):
+    with limit_threads(1 if small else None), refuse_overflow(p):
         found = follow_branches(landscape, tol, progress)
         path = _record(problem, p, tol, landscape, found, target)
     if raise_on_failure:

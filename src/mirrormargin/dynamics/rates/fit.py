@@ -1,9 +1,8 @@
 r"""How fast a trajectory falls with the iteration k, and whether as fast as claimed.
 
-    "log"       y ~ C (log k)^-a               "power"    y ~ C k^-a
-    "loglog"    y ~ C (log log k / log k)^a    "exp"      y ~ exp(b - C k^a)
+The decay laws "log", "loglog", "power" and "exp" are those of :mod:`.laws`. Steps and values may be
+given by their logs, for k beyond 10^300 and y below 10^-300.
 
-Steps and values may be given by their logs, for k beyond 10^300 and y below 10^-300.
 :func:`bound_holds` checks a bound O(rate) as far as a finite trajectory can tell: y(k) / rate(k)
 must stay below the factor that sufficed early on.
 """
@@ -18,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.arguments import check_choice, check_number
+from mirrormargin.arguments import check_choice, check_function, check_number, read_array, show
 from mirrormargin.dynamics.rates.laws import (
     FORMS,
     MIN_POINTS,
+    FormName,
     Interval,
     read_logs,
     read_range,
@@ -61,7 +61,7 @@ class RateVerdict(str, Enum):
     __str__ = str.__str__
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RateFit:
     """A decay law and how well it is known.
 
@@ -86,7 +86,7 @@ class RateFit:
             that was tried.
     """
 
-    form: str
+    form: FormName
     exponent: float
     interval: Interval
     late_exponent: float
@@ -122,6 +122,10 @@ class RateFit:
                 return self.offset - np.exp(self.log_coefficient + self.exponent * x)
             return self.log_coefficient - self.exponent * x
 
+    def __repr__(self) -> str:
+        runs = f"{self.num_seeds} run{'s' * (self.num_seeds > 1)}"
+        return f"RateFit({self}; {self.num_points} points, {runs})"
+
     def __str__(self) -> str:
         low, high = self.interval
         digits = int(np.clip(np.ceil(-np.log10((high - low) / 2 + 1e-9)), 2, 4))
@@ -140,7 +144,7 @@ class RateFit:
 
 
 def fit_rate(
-    form: str,
+    form: FormName | Any,
     *,
     steps: Any = None,
     log_steps: Any = None,
@@ -150,6 +154,7 @@ def fit_rate(
     window: Interval | None = None,
     confidence: float = 0.95,
     tol: float = 0.02,
+    **which: Any,
 ) -> RateFit:
     """Fit a decay law to one trajectory, or to one of each seed, and compare it with a claim.
 
@@ -163,7 +168,9 @@ def fit_rate(
     the verdict also has to survive three more such changes.
 
     Args:
-        form: "log", "loglog", "power" or "exp".
+        form: "log", "loglog", "power" or "exp"; or a record of :func:`train_attention` or
+            :func:`mirror_flow`, which brings its own steps and values: ``fit_rate(record, ...)``
+            is ``record.fit_rate(...)``.
         steps: Iteration numbers k, increasing, shape (R,) or (S, R). Each point counts the same:
             spread them evenly in log log k for the two log forms, in log k for the others.
         log_steps: Their natural logs, instead.
@@ -174,6 +181,7 @@ def fit_rate(
         window: First and last step to use, in the unit of the steps that are given.
         confidence: Nominal coverage of the interval.
         tol: Share of the claimed exponent that may be missing.
+        **which: Which runs and which quantity of a record, see there.
 
     Raises:
         ProblemError: (a ValueError) If an argument is not as above, a trajectory has fewer than 8
@@ -185,7 +193,24 @@ def fit_rate(
         >>> print(fit_rate("log", steps=k, values=4.4 * wobble / np.log(k) ** 2, claimed=1.0))
         y ~ 4.41 (log k)^-2.002 [1.996, 2.008]: at least as fast as the claimed exponent 1
     """
-    check_choice("form", form, FORMS)
+    if not isinstance(form, str) and callable(getattr(form, "fit_rate", None)):
+        given = {"steps": steps, "log_steps": log_steps, "values": values, "log_values": log_values}
+        for name, value in given.items():
+            if value is not None:
+                raise ProblemError(f"{name} is given, but a record has its own: leave it out")
+        options = {} if claimed is None else {"claimed": claimed}
+        return form.fit_rate(window=window, confidence=confidence, tol=tol, **options, **which)
+    if which:
+        raise ProblemError(
+            f"{', '.join(which)} is for a record, as in fit_rate(record, problem=0, p=2.0): leave"
+            " it out, or give the record first"
+        )
+    if not isinstance(form, str):
+        raise ProblemError(
+            f"form is {show(form)}: give one of {', '.join(FORMS)}, or a record of a training or"
+            " of a flow"
+        )
+    name = check_choice("form", form, FORMS)
     check_number("confidence", confidence, above=0.0, below=1.0)
     check_number("tol", tol, least=0.0, below=1.0)
     if claimed is not None:
@@ -194,10 +219,10 @@ def fit_rate(
         read_logs("steps", steps, log_steps, increasing=True),
         read_logs("values", values, log_values),
         read_window(window, is_log=steps is None),
-        FORMS[form].after,
-        FORMS[form].coordinate,
+        FORMS[name].after,
+        FORMS[name].coordinate,
     )
-    fit_one = fit_exponential if form == "exp" else fit_line
+    fit_one = fit_exponential if name == "exp" else fit_line
     fits = [fit_one(x, log_y, confidence) for x, log_y in trajectories]
     rising = np.flatnonzero(np.isnan([fit.exponent for fit in fits]))
     if rising.size:
@@ -211,11 +236,11 @@ def fit_rate(
         halves = [(x[len(x) // 2 :], log_y[len(x) // 2 :]) for x, log_y in trajectories]
         late = [fit_one(x, log_y, confidence) for x, log_y in halves]
         late_exponent, late_interval = pool_seeds(late, confidence)
-    solve_one = solve_exponential if form == "exp" else solve_line
+    solve_one = solve_exponential if name == "exp" else solve_line
     solved = np.array([solve_one(x, log_y, exponent) for x, log_y in trajectories])
     offset, log_coefficient = solved.mean(axis=0)
     return RateFit(
-        form=form,
+        form=name,
         exponent=exponent,
         interval=interval,
         late_exponent=late_exponent,
@@ -253,7 +278,7 @@ def _judge(
     return RateVerdict.SLOWER if high < claimed else RateVerdict.UNDECIDED
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BoundCheck:
     """Whether values stay below a multiple of a rate.
 
@@ -268,6 +293,12 @@ class BoundCheck:
     early_max: float
     late_max: float
     ratio: Array
+
+    def __repr__(self) -> str:
+        return (
+            f"BoundCheck(holds={self.holds}, early_max={self.early_max:.4g},"
+            f" late_max={self.late_max:.4g})"
+        )
 
 
 def bound_holds(
@@ -304,6 +335,7 @@ def bound_holds(
             f"log_steps has shape {log_k.shape} and values {y.shape}, but both must have shape"
             " (R,): check one trajectory at a time"
         )
+    check_function("rate", rate, "rate(log_steps), such as the second part of claimed_rate(p)")
     early, late = read_range("early", early), read_range("late", late)
     if late[0] < early[1]:
         raise ProblemError(
@@ -311,11 +343,20 @@ def bound_holds(
             " not overlap, in log10 of the steps"
         )
     with np.errstate(all="ignore"):
-        bound = np.asarray(rate(log_k), dtype=np.float64)
+        bound = _evaluate(rate, log_k)
         ratio = np.where(bound > 0, y / bound, np.nan)
     early_max = _largest("early", early, log_k, ratio)
     late_max = _largest("late", late, log_k, ratio)
     return BoundCheck(late_max <= early_max * (1 + ROUNDING), early_max, late_max, ratio)
+
+
+def _evaluate(rate: Callable[[Array], Any], log_k: Array) -> Array:
+    """The rate at each step."""
+    try:
+        values = rate(log_k)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ProblemError(f"rate fails on an array of log_steps: {error}") from error
+    return read_array("rate(log_steps)", values, log_k.shape, "one number for each step")
 
 
 def choose_windows(decades: float) -> tuple[Interval, Interval]:

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.arguments import check_exponent, read_array
+from mirrormargin.arguments import check_exponent, read_array, show
 from mirrormargin.errors import ProblemError
 
 __all__ = [
     "FORMS",
     "MIN_POINTS",
+    "FormName",
     "Interval",
     "Rate",
     "RateForm",
@@ -34,6 +35,7 @@ __all__ = [
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
+FormName = Literal["log", "loglog", "power", "exp"]
 
 MIN_POINTS = 8
 
@@ -46,7 +48,7 @@ class RateForm(NamedTuple):
     coordinate: Callable[[Array], Array]
 
 
-FORMS = {
+FORMS: dict[FormName, RateForm] = {
     "log": RateForm("{C}(log k)^{minus_a}", 0.0, np.log),
     # log log k / log k rises until log k = e: points before would tilt the line the wrong way.
     "loglog": RateForm(
@@ -61,7 +63,7 @@ FORMS = {
 class Rate:
     """The rate ``exp(-a x)`` of a form other than "exp", a function of the logs of the steps."""
 
-    form: str
+    form: FormName
     exponent: float
 
     def __call__(self, log_steps: Any) -> Array:
@@ -107,7 +109,7 @@ def read_range(name: str, given: Any) -> Interval:
     except (TypeError, ValueError, OverflowError):
         first, last = np.nan, np.nan
     if not first < last:
-        raise ProblemError(f"{name} is {given!r}: give a pair (first, last) with first < last")
+        raise ProblemError(f"{name} is {show(given)}: give a pair (first, last) with first < last")
     return first, last
 
 

@@ -34,7 +34,7 @@
     const entries = new Map();
     for (const panel of figure.panels)
       for (const series of panel.series) if (!entries.has(series.label)) entries.set(series.label, series);
-    if (entries.size < 2) return;
+    if (!entries.size) return;
     figure.swatches = [];
     for (const [label, series] of entries) {
       const swatch = make("i", { className: series.style.split(" ")[0] });

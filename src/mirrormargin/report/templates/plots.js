@@ -109,11 +109,12 @@ const plots = (() => {
   const drawHeat = (panel, theme, frame) => {
     const { heat } = panel;
     const scale = heat.colors.map((pair, i) => [i / (heat.colors.length - 1), pair[theme.index]]);
+    const [low, high] = heat.limits;
     return [{
-      type: "heatmap", z: heat.values[frame], zmin: 0, zmax: 1, colorscale: scale,
+      type: "heatmap", z: heat.values[frame], zmin: low, zmax: high, colorscale: scale,
       xgap: panel.equal ? 0 : 1.5, ygap: panel.equal ? 0 : 1.5, // patches of pictures are one piece
       showscale: heat.scale, hoverongaps: false,
-      colorbar: { thickness: 10, len: 0.9, outlinewidth: 0, tickvals: [0, 0.5, 1], tickfont: { color: theme.soft } },
+      colorbar: { thickness: 10, len: 0.9, outlinewidth: 0, tickvals: [low, (low + high) / 2, high], tickformat: ".2~g", tickfont: { color: theme.soft } },
       text: heat.rows.map((row) => heat.columns.map((column) => plain(`${row}, ${column}`))),
       hovertemplate: "%{text}: %{z:.3f}<extra></extra>", showlegend: false,
     }, ...(heat.dots ? [drawDots(heat.dots, theme)] : [])];
@@ -142,6 +143,13 @@ const plots = (() => {
     tickmode: "array", tickvals: ticks.map(([place]) => place), ticktext: ticks.map(([, text]) => plain(text)),
   });
 
+  // The largest of 1, 2, 5, 10, ... that is not above a length.
+  const spaceEvenly = (length) => {
+    const decade = 10 ** Math.floor(Math.log10(length));
+    const digit = [5, 2, 1].find((one) => one * decade <= length) || 1;
+    return Number((digit * decade).toPrecision(1));
+  };
+
   // Whole decades only, and no more of them than can be read; 1, 2, 5 where there is but one.
   const spaceDecades = (values, soft) => {
     const logs = values.flat().filter((value) => value > 0).map(Math.log10);
@@ -151,6 +159,10 @@ const plots = (() => {
     const ticks = [];
     for (let decade = Math.floor(low) - 1; decade <= high + 1; decade += 1)
       for (const digit of [1, 2, 5]) ticks.push(Number(`${digit}e${decade}`));
+    const [least, most] = [10 ** low, 10 ** high];
+    // Between two of these an axis would have no number at all: even steps, as on a plain axis.
+    if (most > least && ticks.filter((tick) => tick >= least && tick <= most).length < 2)
+      return { dtick: `L${spaceEvenly((most - least) / 3)}` };
     return { tickmode: "array", tickvals: ticks, ticktext: ticks.map(String) };
   };
 

@@ -9,5 +9,12 @@
     solver               scaling, starts, exponents on the way, the answer
     nuclear_path         the same for the nuclear norm
 
+Words that the code uses:
+
+    rows      the constraints: row k of A is a_k, and <w, a_k> >= b_k
+    free      which rows are equalities; their multipliers lam may have any sign
+    cap       the C of a soft margin, the largest multiplier; None for a hard margin
+    chosen    the selection: which token, or tokens, of each sequence must lead
+
 Only the other files of ``svm`` import from here.
 """

@@ -26,7 +26,7 @@ __all__ = ["Path", "follow_path"]
 
 Array = NDArray[np.float64]
 
-POLISH_BELOW = 1e-5  # the gap from which on rows are pulled to where they should be
+POLISH_BELOW = 1e-5  # at a smaller gap Newton steps correct the rounding of A w
 PATIENCE = 25  # iterations without progress of the gap or of mu
 
 

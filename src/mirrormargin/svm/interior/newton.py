@@ -36,7 +36,9 @@ Pair = tuple[Array, Array]
 ACCEPTED = 1e-7  # a residual above this is not good
 REFINEMENTS = 4
 SMALL = 300  # a system of this order is factored at once
-STEEP = 4.0  # up to this p, and from this number of rows on, gradients beat a factorization
+# For p > 2 conjugate gradients are faster than a factorization only up to p = STEEP, and only with
+# more than MANY_ROWS rows.
+STEEP = 4.0
 MANY_ROWS = 1_500
 MAX_ROWS = 6_000  # the largest Gram matrix that is formed, 288 MB
 MAX_AUGMENTED = 6_000  # the largest order of the matrix that LU factors

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrormargin.arguments import refuse_overflow
 from mirrormargin.errors import ProblemError
 from mirrormargin.geometry import lp_norm, signed_power
 from mirrormargin.svm.interior.central_path import Path, follow_path
@@ -46,14 +47,18 @@ def solve_program(program: Program, tol: float, max_iter: int, start: Array | No
     Raises:
         ProblemError: (a ValueError) If ``|w|^p`` leaves the range of floating point.
     """
-    with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+    quiet = np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore")
+    with quiet, refuse_overflow(program.p):
         if program.cap is not None and not program.constraints.row_norms(2.0).any():
             w, lam = np.zeros(program.constraints.num_unknowns), program.cap * program.b
             return Outcome(Status.OPTIMAL, 0, "no row depends on w", 0.0, w, lam)
+        # An optimal solution has gap + rounding <= tol: aim for half of tol, so that the other
+        # half is left for rounding.
         outcome = _Solve(program, tol, max_iter).run(0.5 * tol, start)
         left = max_iter - outcome.iterations
         if outcome.status is Status.CANNOT_CERTIFY and outcome.gap <= tol and left > 0:
-            # Rounding takes more than its half of tol: leave it more.
+            # The gap is small enough, but rounding takes more than its half. Aim for a hundredth,
+            # which leaves nearly all of tol for rounding.
             again = _Solve(program, tol, left).run(0.01 * tol, start)
             outcome = replace(again, iterations=outcome.iterations + again.iterations)
         if program.cap is not None and outcome.status is not Status.OPTIMAL:
@@ -62,7 +67,13 @@ def solve_program(program: Program, tol: float, max_iter: int, start: Array | No
 
 
 def _solve_soft_at_its_ends(program: Program, tol: float, max_iter: int) -> Outcome | None:
-    """Where C is so far from the data that the path fails: all rows fall short, or none does."""
+    """Try the two solutions of an extreme C, where the path fails; None if neither is certified.
+
+    For a tiny C every row falls short, and ``lam = C b``. For a huge C none does, and the hard
+    margin is the solution. The hard gap compares norms and the soft gap objectives, |w|^p / p: a
+    relative error of the norm counts p times, so the hard margin is solved to tol / p, and to a
+    tenth of that to leave most of tol for rounding.
+    """
     assert program.cap is not None
     constraints = program.constraints
     lam = np.where(program.equality, 0.0, program.cap * program.b)
@@ -152,13 +163,14 @@ class _Solve:
             self.scaled.at(2.0), SEPARABLE, (None, self.lam), self.separability.watch
         )
         if self.scaled.cap is not None and first.bounds.w is not None and not first.bounds.w.any():
-            # Is w = 0 the answer, or only the best so far? That does not depend on p.
+            # Either w = 0 is the solution, at every p, or the path ended too early: follow it on.
             first = self._follow(self.scaled.at(2.0), target, (None, self.lam))
         w, lam = first.bounds.w, first.bounds.lam
         if w is None or lam is None:
             return first
         if not w.any():
-            # Or is it only shorter than rounding shows? A root makes it longer.
+            # The solution at p = 2 may be so short that rounding hides it. At this p it is longer:
+            # its entries are roots of those of u.
             u = self.scaled.constraints.adjoint(lam)
             w = signed_power(u, self.scaled.q - 1)
             bounds = Bounds(self.scaled)
