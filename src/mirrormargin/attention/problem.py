@@ -246,10 +246,8 @@ def read_labels(labels: Any, n: int) -> Array:
     y = read_array("labels", labels, (n,), "one label for each sequence", finite=True)
     wrong = np.flatnonzero(np.abs(y) != 1.0)
     if wrong.size:
-        raise ProblemError(
-            f"labels[{wrong[0]}] is {y[wrong[0]]:g}: give +1 or -1; 2 * y - 1 makes them of labels"
-            " in {0, 1}"
-        )
+        hint = "; 2 * y - 1 makes them of labels in {0, 1}" * bool(np.isin(y, (0.0, 1.0)).all())
+        raise ProblemError(f"labels[{wrong[0]}] is {y[wrong[0]]:g}: give +1 or -1{hint}")
     return y
 
 

@@ -205,7 +205,7 @@ _ARRAYS = tuple(
 
 def mirror_flow(
     problem: AttentionProblem,
-    p: float,
+    p: float = 2.0,
     decades: float = 100.0,
     *,
     init: ArrayLike | Any | None = None,

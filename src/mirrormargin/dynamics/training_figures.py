@@ -108,7 +108,7 @@ def _draw_progress(run: LabRun, num_runs: int) -> Figure:
     ]
     return Figure(
         f"training-{run.stem}",
-        f"Training {run.name}",
+        f"Training: {run.name}",
         " ".join(sentences),
         tuple(panels),
         columns=3 if len(panels) == 3 else 2,
@@ -258,10 +258,11 @@ def _draw_maps(run: LabRun, num_runs: int) -> Figure:
     first = "" if num_runs == 1 else " of the first problem from the first start"
     return Figure(
         f"attention-{run.stem}",
-        f"Attention along training {run.name}",
+        f"Attention along the training: {run.name}",
         f"Attention{first} on each token, softmax(X W z). Outlined cells are the optimal tokens,"
         " those of the highest score y v·x; in the table, which token has most of the attention"
-        " in the end, and from which recorded step on it had.",
+        " in the end, and from which recorded step on it had. Tokens are counted from 1 here, from"
+        " 0 in Python.",
         tuple(
             draw_map(name_exponent(run.exponents[j]), steps[j], attention[j], optimal, frames)
             for j in shown
@@ -310,27 +311,25 @@ def _draw_matrices(run: LabRun, num_runs: int) -> list[Figure]:
     if not shown:
         return []
     frames = choose_frames(steps, int(steps.max()))
-    panels: list[Panel] = []
+    found: dict[str, Array] = {}
     for j in shown:
         p = run.exponents[j]
         at = [int(np.abs(steps[j] - frame).argmin()) for frame in frames]
-        found = {
-            f"W/‖W‖ₚ, {name_exponent(p)}": _normalize(path[j][at], p),
-            f"W_mm/‖W_mm‖ₚ, {name_exponent(p)}": _normalize(target[j][None], p),
-        }
-        limit = max(float(np.abs(values).max()) for values in found.values())
-        panels += [
-            _draw_matrix(title, values, limit, [f"step {frame}" for frame in frames])
-            for title, values in found.items()
-        ]
+        found[f"W/‖W‖ₚ, {name_exponent(p)}"] = _normalize(path[j][at], p)
+        found[f"W_mm/‖W_mm‖ₚ, {name_exponent(p)}"] = _normalize(target[j][None], p)
+    limit = max(float(np.abs(values).max()) for values in found.values())
+    panels = [
+        _draw_matrix(title, values, limit, [f"step {frame}" for frame in frames])
+        for title, values in found.items()
+    ]
     first = "" if num_runs == 1 else " of the first problem from the first start"
     return [
         Figure(
             f"matrices-{run.stem}",
             f"W beside the max-margin solution, training {run.name}",
             f"Entries of W{first} and of W_mm, the matrix of least norm ‖·‖ₚ that gives each"
-            " selected token a lead of one, (x_α − x_t)ᵀ W z ≥ 1. Both have norm one, and the two"
-            " of one p have the same colours.",
+            " selected token a lead of one, (x_α − x_t)ᵀ W z ≥ 1. All have norm one and the same"
+            " colours.",
             tuple(panels),
         )
     ]

@@ -116,6 +116,12 @@ class LpPotential(Potential):
 def directional_divergence(target: Any, iterate: Any, p: float) -> Any:
     """Directional Bregman divergence between a target direction and an iterate's.
 
+    With both divided by their lp norms,
+
+        D(U, V) = 1 - <sign(V) |V|^(p-1), U>
+
+    which is 0 for equal directions, and 1 - cosine at p = 2.
+
     Args:
         target: U, the direction to be reached, such as a max-margin solution.
         iterate: V, of the same shape.

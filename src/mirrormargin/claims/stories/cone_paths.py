@@ -113,8 +113,11 @@ def draw_paths(evidence: Evidence) -> Figure:
         "cone-paths",
         "Paths inside the cone of a locally optimal direction",
         "Divergence D(V, U) of the minimiser's direction V from the local max-margin direction U,"
-        f" against the lead in logits: median over {len(p)} selections, of which {num_local} are"
-        " not the optimal tokens. Dashed: what is proven of every minimiser in the cone.",
+        " against the lead in logits, the radius times the margin: median over"
+        f" {len(np.unique(evidence['seed']))} problems at each p, from where all their cones begin;"
+        f" {num_local} of the {len(p)} selections are not the optimal tokens. Dashed: what is"
+        " proven of every minimiser in the cone. V and U, the direction of W_mm, have norm one, and"
+        " D(V, U) = 1 − ⟨sign(U)|U|ᵖ⁻¹, V⟩.",
         (
             Panel(
                 "the least loss in a cone",

@@ -133,8 +133,12 @@ class AttentionRecord:
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.norm.shape[:3]))
         done = "" if self.is_complete else ", interrupted"
-        rule = self.settings.step_rule
-        return f"AttentionRecord({shape} problems x exponents x inits, {rule}{done})"
+        rule, steps = self.settings.step_rule, int(self.steps[-1])
+        p = ", ".join(f"{one:g}" for one in self.settings.p)
+        return (
+            f"AttentionRecord({shape} problems x exponents x inits, p = {p}, {rule}, {steps:,}"
+            f" steps{done})"
+        )
 
     @property
     def p(self) -> Array:

@@ -137,7 +137,11 @@ class RateFit:
         law = FORMS[self.form].law.format(C=C, a=a, minus_a=minus_a, b=f"{self.offset:.3g}")
         text = f"y ~ {law} [{low}, {high}]"
         if self.claimed is not None:
-            text += f": {self.verdict} {self.claimed:g}"
+            is_within = (
+                self.verdict is RateVerdict.AT_LEAST_AS_FAST and self.interval[1] < self.claimed
+            )
+            verdict = "within tolerance of the claimed exponent" if is_within else self.verdict
+            text += f": {verdict} {self.claimed:g}"
         if self.at_search_end:
             text += f"; the exponent is at an end of the search, {SEARCH[0]:g} to {SEARCH[-1]:g}"
         return text
