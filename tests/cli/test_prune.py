@@ -2,12 +2,15 @@
 
 import json
 import shutil
+from typing import Any
 
 import pytest
 import torch
 
 from mirrormargin.cli import main
+from mirrormargin.cli.prune import find_share
 from mirrormargin.runs import seal
+from mirrormargin.training.folder import TrainingFolder
 from mirrormargin.training.pruning import prune
 from mirrormargin.training.sparsity import select_matrices
 from mirrormargin.training.tensor_files import load_pruned, read_tensors
@@ -149,3 +152,37 @@ def test_a_wrong_input_is_one_line_and_exit_2(run, argv, message, tmp_path, monk
     assert captured.err.count("\n") == 1
     assert message in captured.err
     assert {path: path.read_bytes() for path in run.iterdir()} == before
+
+
+def summarize(selected_epoch: int, accuracy: float = 90.0) -> dict[str, Any]:
+    """A training of two epochs that loses a point at 0.9 and ten at 0.95."""
+    return {
+        "chance": {"accuracy": 50.0, "examples": 500},
+        "config": {"optimizer": {"lr": 0.1}},
+        "epochs": [{"train_accuracy": 95.0}, {"train_accuracy": 95.0}],
+        "selected_epoch": selected_epoch,
+        "shares": [0.5, 0.9, 0.95],
+        "validation": {
+            "last": accuracy,
+            "selected": accuracy,
+            "unpruned": accuracy,
+            "frontier": {"blocks": [accuracy, accuracy - 1, accuracy - 10]},
+        },
+    }
+
+
+def test_the_suggested_share_is_for_the_weights_it_was_measured_on(run, tmp_path, capsys):
+    copy = TrainingFolder(shutil.copytree(run, tmp_path / "run"))
+    for epoch, weights, says in [
+        (2, "selected", "--share 0.9 keeps 89.00% of 90.00% on validation data, more costs"),
+        (1, "final", "--share 0.9 keeps 89.00% of 90.00% on validation data, more costs"),
+        (1, "selected", "use it with --weights final"),
+    ]:
+        copy.write_summary(summarize(epoch))
+        assert call(copy.path, "--weights", weights) == 2
+        assert says in capsys.readouterr().err
+    copy.write_summary(summarize(1, accuracy=51.0))
+    assert call(copy.path) == 2
+    assert "nothing that helps with others" in capsys.readouterr().err
+    assert find_share(summarize(1, accuracy=51.0)) is None
+    assert find_share(summarize(1)) == (0.9, 89.0)

@@ -97,7 +97,10 @@ def test_the_table_has_the_numbers_of_the_summary(finished, capsys):
     blocks = summary["weights"]["blocks"]
     line = next(line for line in out.splitlines() if line.startswith("all matrices of the blocks"))
     assert line.split()[5:7] == [f"{blocks['entries']:,}", f"{blocks['l1_l2']:.3f}"]
-    assert f"mirrormargin prune {finished} --share 0.95" in out
+    assert "removed, last epoch" in out
+    assert "has not learnt" in out
+    assert f"mirrormargin predict {finished} INPUT" in out
+    assert "mirrormargin prune" not in out
 
 
 def test_settings_and_a_line_for_each_epoch_are_printed(tmp_path, capsys):
@@ -279,6 +282,15 @@ def test_own_images_are_trained_on_and_a_change_of_them_is_noticed(tmp_path, cap
         (["digits/tiny", "--optimizer", "SGD"], "--optimizer SGD needs a learning rate"),
         (["digits/tiny", "--paper-protocol", "--no-test"], "leave out one"),
         (["digits/tiny", "--text-column", "review"], "--text-column is for a file of your own"),
+        (
+            ["sst2/small", "--data", "nofile.csv", "--text-column", "review"],
+            "--data: the file nofile.csv does not exist",
+        ),
+        (
+            ["sst2/small", "--data", "other/notes.txt"],
+            "--data is other/notes.txt: give .csv, .tsv or .jsonl (also .gz, .xz)",
+        ),
+        (["sst2/small", "--data", "ssst2", "--text-column", "review"], "there is no data set"),
         (["digits/tiny", "--out", "other"], "other holds other things than a training"),
         (["digits/tiny", "--out", "file/run"], "cannot be written"),
     ],

@@ -19,6 +19,7 @@ from mirrormargin.cli.options import (
 )
 from mirrormargin.cli.terminal import print_json, print_table, say
 from mirrormargin.cli.trained_model import Trained, describe_weights, load_unchanged_data
+from mirrormargin.cli.watched_training import describe_failure
 from mirrormargin.errors import ModelError, RunError, TrainingError
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from mirrormargin.data import DataSet
     from mirrormargin.training import TrainingConfig, TrainingFolder
 
-__all__ = ["app", "prune"]
+__all__ = ["app", "find_share", "prune"]
+
+MOST_LOST = 1.0  # point on validation data that a suggested share may cost
 
 FORMATS = """\
 formats:
@@ -90,7 +93,7 @@ def prune(
     trained = TrainingFolder(folder)
     trained.read_config()
     if share is None:
-        raise TrainingError(f"--share is missing: {_suggest_share(trained)}")
+        raise TrainingError(f"--share is missing: {_suggest_share(trained, weights)}")
     file = _check_file(trained, out or trained.name_pruned(share, format))
     from mirrormargin.training import pruning
     from mirrormargin.training.sparsity import select_matrices
@@ -121,21 +124,38 @@ def prune(
     return 0
 
 
-def _suggest_share(folder: TrainingFolder) -> str:
-    """What to give: the largest share that the summary found to cost at most a point."""
+def find_share(summary: dict[str, Any]) -> tuple[float, float] | None:
+    """The largest share that costs the last epoch's weights at most a point, and their accuracy.
+
+    None if there is none, or the model has not learnt anything that pruning could lose.
+    """
+    if describe_failure(summary):
+        return None
+    part = summary["validation"]
+    pairs = zip(summary["shares"], part["frontier"]["blocks"], strict=True)
+    kept = [pair for pair in pairs if pair[1] >= part["unpruned"] - MOST_LOST]
+    return max(kept, default=None)
+
+
+def _suggest_share(folder: TrainingFolder, weights: str) -> str:
+    """What to give, by the summary, which has pruned the weights of the last epoch."""
     summary = folder.read_summary()
     if summary is None:
         return "give the share of the weights to remove, such as 0.9"
-    part = summary["validation"]
-    pairs = zip(summary["shares"], part["frontier"]["blocks"], strict=True)
-    kept = [pair for pair in pairs if pair[1] >= part["unpruned"] - 1]
-    if not kept:
-        least = summary["shares"][0]
-        return f"this model loses more than a point at {least:g} already, so give less"
-    share, accuracy = max(kept)
+    if failure := describe_failure(summary):
+        return f"give one such as 0.9, but this model {failure[0]}"
+    found = find_share(summary)
+    is_measured = weights == "final" or summary["selected_epoch"] == len(summary["epochs"])
+    if found is None:
+        whose = "this model loses" if is_measured else "the last epoch's weights lose"
+        return f"{whose} more than a point at {summary['shares'][0]:g} already, so give less"
+    (share, accuracy), before = found, summary["validation"]["unpruned"]
+    text = f"--share {share:g} keeps {accuracy:.2f}% of {before:.2f}% on validation data"
+    if is_measured:
+        return f"{text}, more costs over a point"
     return (
-        f"--share {share:g} keeps {accuracy:.2f}% of {part['unpruned']:.2f}% on validation data"
-        " (last epoch), more costs over a point"
+        f"{text} of the last epoch's weights, more costs over a point: use it with --weights final,"
+        f" or see with --evaluate what it costs those of epoch {summary['selected_epoch']}"
     )
 
 

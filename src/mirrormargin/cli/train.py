@@ -28,7 +28,8 @@ from mirrormargin.cli.options import (
     Threads,
     show_examples,
 )
-from mirrormargin.cli.own_data import fit_to_own_data, has_small_batches
+from mirrormargin.cli.own_data import fit_to_own_data, has_small_batches, is_own
+from mirrormargin.cli.prune import find_share
 from mirrormargin.cli.terminal import print_json, say
 from mirrormargin.cli.watched_training import (
     find_summary,
@@ -36,7 +37,7 @@ from mirrormargin.cli.watched_training import (
     print_summary,
     train_watched,
 )
-from mirrormargin.errors import TrainingError
+from mirrormargin.errors import DataError, TrainingError
 from mirrormargin.training.config import ADAPTIVE, OPTIMIZERS, WITH_EXPONENT
 from mirrormargin.training.configurations import CONFIGURATIONS, find_configuration
 from mirrormargin.training.settings import override, parse_override
@@ -253,11 +254,20 @@ def train(
         return 0
     print_summary(summary)
     if not quiet:
-        quoted = shlex.quote(str(folder.path))
-        say(f"\n{folder.path} has the weights. To use them, or to remove most of them:")
-        say(f"  mirrormargin predict {quoted} INPUT")
-        say(f"  mirrormargin prune {quoted} --share 0.95")
+        _say_next(folder.path, summary)
     return 0
+
+
+def _say_next(folder: Path, summary: dict[str, Any]) -> None:
+    """What can be done with the weights; pruning only where the summary has shown that it can."""
+    quoted, found = shlex.quote(str(folder)), find_share(summary)
+    more = "" if found is None else ", or to prune them"
+    say(f"\n{folder} has the weights. To use them{more}:")
+    say(f"  mirrormargin predict {quoted} INPUT")
+    if found is not None:
+        is_last = summary["selected_epoch"] == len(summary["epochs"])
+        which = "" if is_last else " --weights final"
+        say(f"  mirrormargin prune {quoted} --share {found[0]:g}{which}")
 
 
 def _read_config(
@@ -282,12 +292,17 @@ def _read_config(
     config = override(config, changes)
     for option in ("text_column", "label_column", "test_data", "vocabulary"):
         is_given = changes.get(NAMES[option]) not in (None, "wordpiece")
-        if is_given and not Path(config.data.name).is_file():
+        if is_given and not Path(config.data.name).is_file() and not _is_misspelt(config):
             raise TrainingError(
                 f"--{option.replace('_', '-')} is for a file of your own, but the data is"
                 f" {config.data.name}: leave it out, or give --data"
             )
     return config, set(changes)
+
+
+def _is_misspelt(config: TrainingConfig) -> bool:
+    """Whether the data is nothing at all, as loading it says."""
+    return is_own(config) and not Path(config.data.name).exists()
 
 
 def _refuse_others(
@@ -352,17 +367,30 @@ def _read_settings(seed: int | None, settings: SettingOptions) -> dict[str, Any]
     for item in fields(settings):
         value = getattr(settings, item.name)
         if value is not None and value is not False:
-            value = _find_path(value) if item.name in ("data", "test_data") else value
+            value = _find_path(value, item.name) if item.name in ("data", "test_data") else value
             changes[NAMES.get(item.name, item.name)] = value
     return changes
 
 
-def _find_path(data: Path) -> str:
-    """The absolute path of your own data, so that results do not depend on the working folder."""
-    from mirrormargin.data import DATA_SETS
+def _find_path(data: Path, name: str) -> str:
+    """The absolute path of your own data, so that results do not depend on the working folder.
 
-    path = data.expanduser()
-    return str(data if str(data) in DATA_SETS or not path.exists() else path.resolve())
+    Raises:
+        DataError: If it is a path where nothing is, or a file that is none of texts.
+    """
+    from mirrormargin.data import DATA_SETS
+    from mirrormargin.data.text_files import find_format
+
+    path, option = data.expanduser(), f"--{name.replace('_', '-')}"
+    if name == "data" and str(data) in DATA_SETS:
+        return str(data)
+    if path.is_file() and find_format(path) is None:
+        raise DataError(f"{option} is {data}: give .csv, .tsv or .jsonl (also .gz, .xz)")
+    if path.exists():
+        return str(path.resolve())
+    if name == "test_data" or path.suffix or len(path.parts) > 1:
+        raise DataError(f"{option}: the file {data} does not exist")
+    return str(data)  # a misspelt data set, as loading it says
 
 
 def _change_optimizer(

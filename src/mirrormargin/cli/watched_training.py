@@ -369,7 +369,7 @@ def _print_frontier(summary: dict[str, Any], parts: list[str]) -> None:
         [f"{100 * share:g}%", *(f"{accuracy:.2f}%" for accuracy in line)]
         for share, *line in zip((0.0, *summary["shares"]), *curves.values(), strict=True)
     ]
-    print_table(["removed", *curves], rows, text_column=0)
+    print_table(["removed, last epoch", *curves], rows, text_column=0)
 
 
 def _print_selection(selection: dict[str, Any]) -> None:

@@ -135,6 +135,11 @@ def load_data(
         )
     if is_missing:
         raise DataError(f"the file {name} does not exist")
+    if str(name) not in DATA_SETS and path.is_file():
+        raise DataError(
+            f"{name} is no file of texts: give one of {', '.join(FORMATS)}, plain or with .gz or"
+            " .xz, or a folder of images by class"
+        )
     if str(name) not in DATA_SETS and not path.is_dir():
         raise DataError(
             f"there is no data set {str(name)!r}: there are {', '.join(DATA_SETS)}, and paths of"
