@@ -154,7 +154,7 @@ def test_data_that_has_changed_is_not_evaluated_on(run, tmp_path, capsys):
         (["nowhere"], "nowhere holds no training on real data"),
         (["begun"], "the training has not ended"),
         (["RUN", "--split", "all"], 'Invalid value "all" for --split. Choose from:'),
-        (["RUN", "--weights", "best"], "--weights is 'best': give selected, final"),
+        (["RUN", "--weights", "best"], "--weights is 'best', which does not exist"),
         (["RUN", "--data", "nowhere"], "nowhere is no folder: give one with a folder of images"),
         (["RUN", "--data", "begun", "--split", "test"], "--split and --data are both given"),
         (["RUN", "--text-column", "a"], "--text-column and --label-column are for --data"),

@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import shutil
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 
 from mirrormargin.cli import main
 from mirrormargin.cli.watched_training import describe_failure
+from mirrormargin.data import load_data
 
 SMALL = (
     *("--set", "model.width=16", "--set", "model.num_layers=1", "--set", "model.num_heads=1"),
@@ -92,9 +94,10 @@ def test_what_was_done_to_the_file_is_said(empty, capsys):
     lines = " ".join(out.split())
     assert "mine.csv: 130 texts: 104 to learn from, 13 to validate, 13 to test; 2 classes" in lines
     assert "dropped 2 empty, 1 repeated" in lines
-    assert "23% of texts are cut at 12 pieces; --length 80 keeps 99% whole" in lines
+    assert "23% of texts are cut at 12 words; --length 80 keeps 99% whole" in lines
     assert "float32: mixed precision does nothing on a CPU" in lines
-    assert "only 2 steps in all" in lines
+    assert "only 2 steps in all: try a smaller --batch-size, or more --epochs" in lines
+    assert "1 epoch of 2 steps" in lines
     assert "has not learnt: always saying the most frequent class gets" in lines
     assert "try another --lr than 0.0008" in lines
 
@@ -238,3 +241,76 @@ def test_standard_input_through_a_pipe(trained):
     )
     assert (process.returncode, process.stderr) == (0, "")
     assert process.stdout.count("film") == 2
+
+
+def test_predict_says_what_it_left_out_and_cut(trained, capsys):
+    file = trained / "gaps.csv"
+    write_csv(file, [("a lovely film", "good"), ("", "good"), ("a dull film " * 200, "bad")])
+    code, out, err = run(capsys, "predict", trained / "a", file, "--json")
+    assert code == 0
+    assert "left out: 1 without a text" in err
+    answers = json.loads(out)["predictions"]
+    assert [(one["row"], one["cut"]) for one in answers] == [(1, False), (3, True)]
+    assert "1 input was cut at " in err
+    code, _, err = run(capsys, "predict", trained / "a", trained)
+    assert code == 2
+    assert "is a folder: give the files in it" in err
+
+
+def test_weights_are_looked_for_in_the_folder_too(trained, capsys):
+    argv = ("predict", trained / "a", "a lovely film", "--weights")
+    assert run(capsys, "prune", trained / "a", "--share", 0.6)[0] == 0
+    code, out, _ = run(capsys, *argv, "pruned-0.6.safetensors")
+    assert code == 0
+    assert "by the weights in" in out
+    code, _, err = run(capsys, *argv, "nothing.safetensors")
+    assert code == 2
+    assert "'nothing.safetensors', which does not exist" in err
+
+
+@pytest.mark.parametrize(
+    ("contents", "says"),
+    [
+        ("Text,label\na,b\n", "did you mean Text? name the column with --text-column"),
+        ("text;label\na;b\n", "separated by semicolons, but must be by a comma"),
+        ("text\tlabel\na\tb\n", "separated by tabs, but must be by a comma (a tab in a file .tsv)"),
+    ],
+)
+def test_a_column_that_is_not_there_is_explained(trained, tmp_path, capsys, contents, says):
+    (tmp_path / "new.csv").write_text(contents)
+    code, _, err = run(capsys, "predict", trained / "a", tmp_path / "new.csv")
+    assert code == 2
+    assert says in err
+    assert "label-column" not in err
+
+
+def test_a_length_beyond_512_is_kept(empty, capsys):
+    texts = [(f"{'word ' * 700}{number}", "ab"[number % 2]) for number in range(20)]
+    write_csv(empty / "mine.csv", texts)
+    data = load_data("mine.csv", vocabulary="words", length=1000)
+    assert data.shape == (703,)
+    assert load_data("mine.csv", vocabulary="words").shape == (512,)
+
+
+def test_a_test_file_that_is_the_same_file_is_refused(empty, capsys):
+    write_csv(empty / "mine.csv", make_texts(40))
+    argv = ("train", "sst2/small", "--data", "mine.csv", "--test-data", "mine.csv")
+    code, _, err = run(capsys, *argv)
+    assert code == 2
+    assert "every text of" in err
+    assert "--test-data" in err
+
+
+def test_a_report_names_trainings_that_have_not_ended(trained, tmp_path, capsys):
+    pytest.importorskip("plotly")
+    begun = shutil.copytree(trained / "a", tmp_path / "runs" / "begun")
+    for name in ("summary.json", "inputs.json", "final.safetensors", "selected.safetensors"):
+        (begun / name).unlink()
+    says = f"{begun} has not ended: resume it with mirrormargin train --resume {begun}"
+    code, _, err = run(capsys, "report", begun, "--out", tmp_path / "page.html")
+    assert code == 2
+    assert says in err
+    shutil.copytree(trained / "a", tmp_path / "runs" / "ended")
+    code, _, err = run(capsys, "report", tmp_path / "runs", "--out", tmp_path / "page.html")
+    assert code == 0
+    assert f"left out: {says}" in err

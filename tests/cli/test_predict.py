@@ -139,7 +139,7 @@ def test_the_table_shows_what_is_attended_to(reviews, capsys):
         (["RUN", "--lines", "damaged.txt"], "damaged.txt is no text in UTF-8"),
         (["RUN", "IMAGE", "--weights", "other"], "other holds no weights of the model in"),
         (["RUN", "none.png"], "none.png cannot be read as an image"),
-        (["RUN", "IMAGE", "--weights", "best"], "--weights is 'best': give selected, final"),
+        (["RUN", "IMAGE", "--weights", "best"], "--weights is 'best', which does not exist"),
         (["RUN", "IMAGE", "--attention"], "--attention shows tokens of texts"),
         (["damaged", "IMAGE"], "inputs.json is damaged"),
     ],

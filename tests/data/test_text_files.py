@@ -106,7 +106,10 @@ def test_what_is_there_twice_counts_once(tmp_path):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ({"text": "a film"}, r"line 3: there is no 'label', only 'text'; name the columns"),
+        (
+            {"text": "a film"},
+            r"line 3: there is no 'label', only 'text'; name the column with --label-column",
+        ),
         ({"text": 7, "label": "good"}, r"line 3: 'text' is 7, not a text"),
         ({"text": "a film", "label": None}, r"line 3: 'label' is None; give the name or number"),
         ({"text": "a film", "label": 0.5}, r"line 3: 'label' is 0.5; give"),

@@ -33,6 +33,7 @@ STEPS = 300
 LEAST_BATCH = 8
 SMALL_BATCH = 32
 WHOLE = 0.95  # share of texts that the suggested length does not cut
+WORTH = 0.02  # share of texts that the suggested length keeps whole besides
 LONGEST = 512  # tokens, as load_data keeps at most by itself
 SHARE = 0.8  # of images, about: the rest is for validation and test
 
@@ -122,7 +123,7 @@ def describe_data(config: TrainingConfig, data: DataSet) -> str:
 
 def describe_texts(config: TrainingConfig, data: DataSet) -> dict[str, str]:
     """What was dropped and cut, and by which words texts are read."""
-    rows = {}
+    rows, has_words = {}, config.data.vocabulary == "words"
     if data.dropped:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in data.dropped.items())
         rows["dropped"] = reasons
@@ -130,21 +131,23 @@ def describe_texts(config: TrainingConfig, data: DataSet) -> dict[str, str]:
         length = data.shape[0]
         share = float((data.token_counts > length).double().mean())
         if share > 0:
-            rows["cut"] = _describe_cut(data, length, share)
-    if config.data.vocabulary == "words" and data.vocabulary is not None:
+            rows["cut"] = _describe_cut(data, length, share, "words" if has_words else "pieces")
+    if has_words and data.vocabulary is not None:
         rows["words"] = f"{len(data.vocabulary):,} of the texts themselves, [PAD] and such included"
     return rows
 
 
-def _describe_cut(data: DataSet, length: int, share: float) -> str:
+def _describe_cut(data: DataSet, length: int, share: float, unit: str) -> str:
     assert data.token_counts is not None
-    what = f"{_show_share(share)} of texts are cut at {length} pieces"
+    what = f"{_show_share(share)} of texts are cut at {length} {unit}"
     counts = data.token_counts.double()
     enough = math.ceil(float(counts.quantile(WHOLE)) / 16) * 16
     enough = min(max(enough, 2 * length), LONGEST)
     if enough <= length:
         return what
     kept = float((counts <= enough).double().mean())
+    if kept < 1 - share + WORTH:
+        return what
     return f"{what}; --length {enough} keeps {_show_share(kept)} whole"
 
 

@@ -13,7 +13,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from mirrormargin.cli.options import OUTPUT, FileOut, Json, Quiet, show_examples
-from mirrormargin.cli.terminal import print_json, say
+from mirrormargin.cli.terminal import print_json, say, warn
 
 __all__ = ["app", "report"]
 
@@ -55,11 +55,15 @@ def report(
         title: Heading of the page.
     """
     from mirrormargin.report import write_report
+    from mirrormargin.report.contents import describe_unfinished, find_unfinished
 
     words = ["mirrormargin", "report", *map(str, sources), "--out", str(out)]
     words += [] if figures is None else ["--figures", str(figures)]
     words += [] if title is None else ["--title", title]
     page = write_report(list(sources), out, figures, title, command=shlex.join(words))
+    unfinished = [one for source in sources if source.is_dir() for one in find_unfinished(source)]
+    if unfinished:
+        warn(f"left out: {describe_unfinished(unfinished)}")
     size = page.stat().st_size
     if json:
         folder = None if figures is None else str(figures)

@@ -33,6 +33,7 @@ __all__ = [
 WIDEST = 60  # letters of a text that a line shows
 MOST = 5  # tokens that a line shows
 OPTIONS = ("--lines", "--text-column", "--weights", "--attention", "--json", "--quiet", "--help")
+Numbered = tuple[int | None, str]  # an input, and its row if it is from a table
 SPECIAL = ("[CLS]", "[SEP]")
 INPUTS = """\
 inputs:
@@ -116,7 +117,7 @@ def evaluate(
     from mirrormargin import training
 
     trained = training.TrainingFolder(folder)
-    _check_weights(trained, weights)
+    weights = _find_weights(trained, weights)
     num_empty = 0
     if data is None:
         if text_column is not None or label_column is not None:
@@ -161,19 +162,24 @@ def evaluate(
     return 0
 
 
-def _check_weights(folder: TrainingFolder, weights: str) -> None:
-    """Make sure that the training has ended and that there are such weights.
+def _find_weights(folder: TrainingFolder, weights: str) -> str:
+    """The name or the file of the weights, which may be named as it is in the folder.
 
     Raises:
-        TrainingError: If not.
+        TrainingError: If the training has not ended, or there are no such weights.
     """
     folder.read_config()
     is_own = weights in ("selected", "final")
     folder.find_weights(weights if is_own else "final")
-    if not is_own and not Path(weights).is_file():
-        raise TrainingError(
-            f"--weights is {weights!r}: give selected, final, or a file of mirrormargin prune"
-        )
+    if is_own or Path(weights).is_file():
+        return weights
+    inside = folder.path / weights
+    if inside.is_file():
+        return str(inside)
+    raise TrainingError(
+        f"--weights is {weights!r}, which does not exist, nor does {inside}: give selected, final,"
+        " or a file of mirrormargin prune"
+    )
 
 
 def describe_weights(weights: str) -> str:
@@ -240,25 +246,33 @@ def predict(
 
     trained = training.TrainingFolder(folder)
     column = text_column or trained.read_config().data.text_column
-    _check_weights(trained, weights)
+    weights = _find_weights(trained, weights)
     from mirrormargin.training.evaluation import compute_probabilities
 
     form = trained.read_inputs()
-    asked: list[str] = []
+    found: list[Numbered] = []
     for one in inputs:
         if lines or one == "-":
-            asked += _read_lines(one)
+            found += _read_lines(one)
         else:
-            asked += [one] if form.kind == "image" else _read_texts(one, column)
+            found += [(None, one)] if form.kind == "image" else _read_texts(one, column)
+    numbers = [number for number, text in found if text]
+    asked = [text for _, text in found if text]
+    if len(asked) < len(found):
+        warn(f"left out: {len(found) - len(asked):,} without a text")
     if not asked:
         raise DataError(f"{', '.join(inputs)}: there is nothing in it to predict")
     if attention and form.kind != "text":
         raise TrainingError("--attention shows tokens of texts, and this model reads images")
     rows = _encode(asked, form)
+    cut = _find_cut(asked, rows, form) if form.kind == "text" else set()
+    if cut and not quiet:
+        which = "1 input was" if len(cut) == 1 else f"{len(cut):,} inputs were"
+        warn(f"{which} cut at {form.shape[0]} tokens")
     model = training.load_model(folder, form, weights)
     answers = []
-    for text, row, shares in zip(
-        asked, rows, compute_probabilities(model, rows).tolist(), strict=True
+    for index, (number, text, row, shares) in enumerate(
+        zip(numbers, asked, rows, compute_probabilities(model, rows).tolist(), strict=True)
     ):
         best = max(range(len(shares)), key=shares.__getitem__)
         rounded = [round(share, 6) for share in shares]
@@ -268,8 +282,11 @@ def predict(
             "probability": rounded[best],
             "probabilities": dict(zip(form.classes, rounded, strict=True)),
         }
+        if number is not None:
+            answer = {"row": number, **answer}
         if form.kind == "text":
             answer["unknown"] = _has_no_known_word(row, form)
+            answer["cut"] = index in cut
         if attention:
             answer["attention"] = _look(model, form, row)
         answers.append(answer)
@@ -283,16 +300,30 @@ def predict(
     return 0
 
 
-def _read_texts(text: str, column: str) -> list[str]:
-    """A text, or those of a file if it is the name of one.
+def _find_cut(texts: list[str], rows: Tensor, form: InputForm) -> set[int]:
+    """Which of the texts were cut; only those that fill their row may have been."""
+    from mirrormargin.data.encoding import find_cut
+
+    full = [index for index, last in enumerate(rows[:, -1].tolist()) if last != 0]  # [PAD] is 0
+    is_cut = find_cut([texts[index] for index in full], form) if full else []
+    return {index for index, one in zip(full, is_cut, strict=True) if one}
+
+
+def _read_texts(text: str, column: str) -> list[Numbered]:
+    """A text, or those of a file if it is the name of one, with the numbers of their rows.
 
     Raises:
-        DataError: If it looks like the name of a file that does not exist, or the file cannot be
-            read.
+        DataError: If it is a folder, looks like the name of a file that does not exist, or the file
+            cannot be read.
     """
-    from mirrormargin.data.text_files import find_format, read_unlabelled_texts
+    from mirrormargin.data.text_files import find_format, number_unlabelled_texts
 
     is_file = os.path.isfile(text)
+    if os.path.isdir(text):
+        raise DataError(
+            f"{text!r} is a folder: give the files in it, or pass it as a text through standard"
+            f" input, echo {text} | mirrormargin predict FOLDER -"
+        )
     is_name = find_format(text) is not None and not any(map(str.isspace, text))
     if is_name and not is_file:
         raise DataError(
@@ -300,9 +331,9 @@ def _read_texts(text: str, column: str) -> list[str]:
             f" as a text through standard input, echo {text} | mirrormargin predict FOLDER -"
         )
     if not is_file:
-        return [text]
+        return [(None, text)]
     if find_format(text) is not None:
-        return read_unlabelled_texts(Path(text), column)
+        return list(number_unlabelled_texts(Path(text), column))
     warn(f"{text} is a file: each of its lines is read as a text")
     return _read_lines(text)
 
@@ -321,7 +352,8 @@ def _say_unknown(answers: list[dict[str, Any]]) -> None:
         say(f"\n{which} only words that the model does not know: the answer says nothing about it")
 
 
-def _read_lines(name: str) -> list[str]:
+def _read_lines(name: str) -> list[Numbered]:
+    """The lines of a file; empty ones are left out, as --help says."""
     try:
         if name == "-":
             contents = b"" if sys.stdin is None else sys.stdin.buffer.read()
@@ -333,7 +365,7 @@ def _read_lines(name: str) -> list[str]:
     except OSError as error:
         raise DataError(f"{name!r} cannot be read: {error.strerror}") from error
     # Not splitlines: texts hold other characters that it takes for ends of lines.
-    return [line.rstrip("\r") for line in text.split("\n") if line.strip()]
+    return [(None, line.rstrip("\r")) for line in text.split("\n") if line.strip()]
 
 
 def _encode(inputs: list[str], form: InputForm) -> Tensor:

@@ -226,8 +226,8 @@ def _print_beginning(
         **describe_texts(config, data),
         "model": f"{type(config.model).__name__} {model}",
         "optimizer": f"{config.optimizer.name} {_list_options(optimizer)}",
-        "training": f"{config.epochs} epochs of {steps:,} steps, batches of {batch},"
-        f" {config.schedule} learning rate, warmup {config.warmup:g}",
+        "training": f"{_count(config.epochs, 'epoch')} of {_count(steps, 'step')},"
+        f" batches of {batch}, {config.schedule} learning rate, warmup {config.warmup:g}",
         "seeds": _list_options(vars(config.seeds), keep_all=True),
         "folder": str(folder.path),
     }
@@ -237,7 +237,10 @@ def _print_beginning(
     if config.precision == "mixed" and device == "cpu":
         rows["precision"] = "float32: mixed precision does nothing on a CPU"
     if config.epochs * steps < FEW_STEPS:
-        rows["warning"] = f"only {config.epochs * steps} steps in all: try a smaller --batch-size"
+        rows["warning"] = (
+            f"only {_count(config.epochs * steps, 'step')} in all: try a smaller --batch-size,"
+            " or more --epochs"
+        )
     say(config.name)
     print_pairs(rows)
     _say_extended(config, folder)
@@ -252,13 +255,17 @@ def _say_extended(config: TrainingConfig, folder: TrainingFolder) -> None:
     before = folder.read_config()
     if not can_extend(before, config):
         return
-    text = f"the training of {before.epochs} epochs becomes one of {config.epochs}"
+    text = f"the training of {_count(before.epochs, 'epoch')} becomes one of {config.epochs}"
     if config.schedule != "constant" or config.warmup > 0:
         text += (
             f"; its learning rate continues as if there had been {config.epochs} from the start,"
             f" so the result is not that of {config.epochs} epochs in one go"
         )
     say(text)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _list_options(options: dict[str, Any], keep_all: bool = False) -> str:

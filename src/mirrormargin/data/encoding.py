@@ -13,10 +13,10 @@ from mirrormargin.data.dataset import InputForm, Split
 from mirrormargin.data.image_files import colour, list_images, read_image
 from mirrormargin.data.text_files import FORMATS, find_format, number_labelled_texts
 from mirrormargin.data.text_sets import TEXT_SETS
-from mirrormargin.data.tokens import frame, renumber, tokenize
+from mirrormargin.data.tokens import Pieces, count_tokens, frame, renumber, tokenize
 from mirrormargin.errors import DataError
 
-__all__ = ["encode_images", "encode_labelled", "encode_texts", "make_encoder"]
+__all__ = ["encode_images", "encode_labelled", "encode_texts", "find_cut", "make_encoder"]
 
 
 def make_encoder(form: InputForm) -> Callable[[str], tuple[list[int], list[str]]]:
@@ -54,11 +54,7 @@ def encode_texts(texts: Sequence[str], form: InputForm) -> Tensor:
         DataError: If a text has no word in it, or is none of a pair where there should be two.
     """
     vocabulary, whole = _get_vocabularies(form)
-    clean = TEXT_SETS[form.name].clean if form.name in TEXT_SETS else str
-    columns = [_part(clean(text), form.num_texts) for text in texts]
-    first, *others = parts = [
-        tokenize([column[index] for column in columns], whole) for index in range(form.num_texts)
-    ]
+    first, *others = parts = _tokenize(texts, form)
     for text, *lengths in zip(texts, *(part.lengths for part in parts), strict=True):
         if 0 in lengths:
             raise DataError(f"{text!r} has no words: give a text")
@@ -66,6 +62,22 @@ def encode_texts(texts: Sequence[str], form: InputForm) -> Tensor:
     numbers = {piece: number for number, piece in enumerate(whole)}
     pieces = np.array([numbers[piece] for piece in vocabulary])
     return torch.from_numpy(renumber(rows, pieces, len(whole)))
+
+
+def find_cut(texts: Sequence[str], form: InputForm) -> list[bool]:
+    """Whether :func:`encode_texts` cuts each of the texts."""
+    first, *others = _tokenize(texts, form)
+    return (count_tokens(first, others[0] if others else None) > form.shape[0]).tolist()
+
+
+def _tokenize(texts: Sequence[str], form: InputForm) -> list[Pieces]:
+    """The texts, or the first ones and the second ones of pairs, as numbers of word pieces."""
+    _, whole = _get_vocabularies(form)
+    clean = TEXT_SETS[form.name].clean if form.name in TEXT_SETS else str
+    columns = [_part(clean(text), form.num_texts) for text in texts]
+    return [
+        tokenize([column[index] for column in columns], whole) for index in range(form.num_texts)
+    ]
 
 
 def _get_vocabularies(form: InputForm) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -218,7 +218,7 @@ def _load_text(
     parts = [_get_pieces(arrays, split) for split in SPLITS]
     width = choose_width(parts) if options.length is None else options.length
     if key is not None:  # texts of your own, which may all be shorter than those of a configuration
-        width = min(width, choose_width(parts))
+        width = choose_width(parts, most=width)
     labels = [arrays[f"{split}/labels"] for split in SPLITS]
     check_num_train(options.num_train, len(labels[0]), name)
     if options.num_train is not None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mirrormargin.data.dataset import normalize, shuffle, split_classes
-from mirrormargin.errors import DataError
+from mirrormargin.errors import DataError, suggest
 
 __all__ = [
     "FORMATS",
@@ -32,9 +32,9 @@ __all__ = [
     "find_format",
     "number_labelled_texts",
     "number_rows",
+    "number_unlabelled_texts",
     "read_own_texts",
     "read_rows",
-    "read_unlabelled_texts",
 ]
 
 FORMATS = (".jsonl", ".csv", ".tsv")
@@ -161,6 +161,11 @@ def read_own_texts(
             dropped[f"{reason} in {test_path.name}"] = number
         num_shared = len(rows.keys() & held.keys())
         rows = {key: pair for key, pair in rows.items() if key not in held}
+        if num_shared and not rows:
+            raise DataError(
+                f"every text of {path} is also in {test_path}, given as --test-data (test_data"
+                " in Python): give another file, or leave it out and a tenth is for test"
+            )
         if num_shared:
             dropped[f"in {test_path.name} too"] = num_shared
     texts, labels = ([pair[side] for pair in rows.values()] for side in (0, 1))
@@ -221,7 +226,7 @@ def number_labelled_texts(
     """
     for line, row in _number_any(path):
         text = _get_text(row, text_column, path, line)
-        label = _get(row, label_column, path, line)
+        label = _get(row, label_column, "label_column", path, line)
         if not text and label is not None:
             yield line, "", ""
             continue
@@ -233,14 +238,16 @@ def number_labelled_texts(
         yield line, text, str(label).strip()
 
 
-def read_unlabelled_texts(path: Path, text_column: str) -> list[str]:
-    """The texts of a file, those of rows without one left out; no labels are needed.
+def number_unlabelled_texts(path: Path, text_column: str) -> Iterator[tuple[int, str]]:
+    """The number of each row, from 1 below the names of columns, and its text, "" if it has none.
+
+    No labels are needed.
 
     Raises:
         DataError: If a row lacks the column.
     """
-    texts = (_get_text(row, text_column, path, line) for line, row in _number_any(path))
-    return [text for text in texts if text]
+    for number, (line, row) in enumerate(_number_any(path), 1):
+        yield number, _get_text(row, text_column, path, line)
 
 
 def _number_any(path: Path) -> Iterator[tuple[int, Row]]:
@@ -249,7 +256,7 @@ def _number_any(path: Path) -> Iterator[tuple[int, Row]]:
 
 def _get_text(row: Row, column: str, path: Path, line: int) -> str:
     """The text of a row, "" if it has none."""
-    text = _get(row, column, path, line)
+    text = _get(row, column, "text_column", path, line)
     if text is None or (isinstance(text, str) and not text.strip()):
         return ""
     if not isinstance(text, str):
@@ -257,14 +264,26 @@ def _get_text(row: Row, column: str, path: Path, line: int) -> str:
     return text
 
 
-def _get(row: dict[str, Any], column: str, path: Path, line: int) -> Any:
+def _get(row: Row, column: str, option: str, path: Path, line: int) -> Any:
     if column not in row:
-        there = ", ".join(repr(name) for name in row if name is not None) or "nothing"
-        raise DataError(
-            f"{path}, line {line}: there is no {column!r}, only {there}; name the columns with"
-            " text_column and label_column (--text-column, --label-column)"
-        )
+        raise DataError(f"{path}, line {line}: {_explain_absence(row, column, option, path)}")
     return row[column]
+
+
+def _explain_absence(row: Row, column: str, option: str, path: Path) -> str:
+    """That a column is absent, and why that may be."""
+    names = [str(name) for name in row if name is not None]
+    what = f"there is no {column!r}, only {', '.join(map(repr, names)) or 'nothing'}"
+    if len(names) == 1 and find_format(path) != ".jsonl":
+        is_tabbed = find_format(path) == ".tsv"
+        for separator, name in ((";", "semicolons"), ("\t", "tabs"), (",", "commas")):
+            if separator in names[0]:
+                own = "a tab" if is_tabbed else "a comma"
+                better = "" if is_tabbed else " (a tab in a file .tsv)"
+                return f"{what}; its columns are separated by {name}, but must be by {own}{better}"
+    near = suggest(column, names, most=1, otherwise="")
+    advice = f"name the column with --{option.replace('_', '-')} ({option} in Python)"
+    return " ".join(part for part in (f"{what};", near, advice) if part)
 
 
 def _number_table(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

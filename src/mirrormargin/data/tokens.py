@@ -167,12 +167,12 @@ def check_framing(length: int | None, keep: str) -> None:
         check_count("length", length, least=5, hint="in tokens", error=DataError)
 
 
-def choose_width(parts: list[tuple[Pieces, Pieces | None]]) -> int:
-    """What the longest of all texts needs, but no more than ``MOST``."""
+def choose_width(parts: list[tuple[Pieces, Pieces | None]], most: int = MOST) -> int:
+    """What the longest of all texts needs, but no more than ``most``."""
     longest = 0
     for first, second in parts:
         longest = max(longest, int(count_tokens(first, second).max(initial=0)))
-    return max(5, min(longest, MOST))
+    return max(5, min(longest, most))
 
 
 def count_tokens(first: Pieces, second: Pieces | None) -> Numbers:

@@ -12,6 +12,7 @@ runs/flow/seed-1-p-2 is called "flow/seed-1-p-2".
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from mirrormargin.errors import ReportError, RunError, TrainingError
 from mirrormargin.figures import Figure
 from mirrormargin.runs import RUN_FILE, read_run
 from mirrormargin.training.figures import draw_trainings
-from mirrormargin.training.folder import SUMMARY, TrainingFolder
+from mirrormargin.training.folder import CONFIG, SUMMARY, TrainingFolder
 
 __all__ = [
     "MAX_DEPTH",
@@ -33,7 +34,9 @@ __all__ = [
     "Contents",
     "Sources",
     "arrange_contents",
+    "describe_unfinished",
     "find_folders",
+    "find_unfinished",
     "name_folders",
     "read_sources",
 ]
@@ -290,6 +293,8 @@ def find_folders(path: Path) -> list[Found]:
             f"{path} is no folder: give one that mirrormargin reproduce, train or lab wrote"
         )
     found = list(_walk(path, 0))
+    if not found and (unfinished := find_unfinished(path)):
+        raise ReportError(describe_unfinished(unfinished))
     if not found:
         raise ReportError(
             f"{path} holds nothing to report on: there is no {', '.join(FILES)} in it or up to"
@@ -297,6 +302,26 @@ def find_folders(path: Path) -> list[Found]:
             " --out"
         )
     return found
+
+
+def find_unfinished(path: Path) -> list[Path]:
+    """Folders of trainings on real data, at the path or below, that have no summary yet."""
+    levels = (path.glob("*/" * depth + CONFIG) for depth in range(MAX_DEPTH + 1))
+    folders = (file.parent for level in levels for file in sorted(level))
+    return [
+        one
+        for one in folders
+        if not any(part.startswith(".") for part in one.relative_to(path).parts)
+        and not (one / SUMMARY).is_file()
+        and TrainingFolder(one).status in ("begun", "resumable", "finished")
+    ]
+
+
+def describe_unfinished(folders: Sequence[Path]) -> str:
+    """A line that names them, and says how the first one is resumed."""
+    verb, which = ("has", "it") if len(folders) == 1 else ("have", "the first")
+    command = f"mirrormargin train --resume {shlex.quote(str(folders[0]))}"
+    return f"{', '.join(map(str, folders))} {verb} not ended: resume {which} with {command}"
 
 
 def _walk(folder: Path, depth: int) -> Iterator[Found]:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from mirrormargin.data import DataSet, InputForm
 
-__all__ = ["SUMMARY", "Status", "TrainingFolder", "can_extend"]
+__all__ = ["CONFIG", "SUMMARY", "Status", "TrainingFolder", "can_extend"]
 
 CONFIG, METRICS, CHECKPOINT = "config.json", "metrics.jsonl", "checkpoint.safetensors"
 INPUTS, SUMMARY = "inputs.json", "summary.json"
@@ -151,12 +151,12 @@ class TrainingFolder:
                 changes = ", ".join(list_changes(found, config))
                 raise TrainingError(
                     f"{self.path} holds another training (different: {changes}): resume it with its"
-                    " own settings, or choose another folder"
+                    " own settings, choose another folder, or replace it with --overwrite"
                 )
             if not self.knows(data):
                 raise TrainingError(
                     f"{self.path} holds a training on other data, or its files have changed: resume"
-                    " it with that data, or choose another folder"
+                    " it with that data, choose another folder, or replace it with --overwrite"
                 )
             if is_longer:
                 self._write_config(config, data)

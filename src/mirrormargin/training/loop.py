@@ -23,7 +23,7 @@ from mirrormargin.errors import DivergedError, TrainingError
 from mirrormargin.training.attention_spread import measure_attention
 from mirrormargin.training.building import find_factor, load_training_data
 from mirrormargin.training.checkpoint import TrainingState
-from mirrormargin.training.config import TrainingConfig
+from mirrormargin.training.config import WITH_EXPONENT, TrainingConfig
 from mirrormargin.training.evaluation import compute_loss, count_right, evaluate
 from mirrormargin.training.folder import TrainingFolder
 from mirrormargin.training.metrics import MetricsFile
@@ -31,6 +31,7 @@ from mirrormargin.training.sparsifiers import collect_weights
 
 __all__ = ["Training", "train_model"]
 
+FAR_FROM_2 = 0.5  # of p, from where its powers may be what overflows
 NUM_ROWS = 200  # rows of "steps" in a whole training, about
 # Training losses whose first step is noted, by the mean over the last epoch's number of batches.
 LEVELS = (0.5, 0.1, 0.01, 0.001)
@@ -261,9 +262,12 @@ class _Loop:
 
     def check_loss(self, loss: float) -> None:
         if not math.isfinite(loss):
+            optimizer = self.config.optimizer
+            is_far = optimizer.name in WITH_EXPONENT and abs(optimizer.p - 2) >= FAR_FROM_2
+            other = f", or p nearer to 2 than {optimizer.p:g}" if is_far else ""
             raise DivergedError(
                 f"the loss is {loss} in step {self.state.position.step}: try a smaller learning"
-                f" rate than {self.config.optimizer.lr:g}"
+                f" rate than {optimizer.lr:g}{other}"
             )
 
     def describe_progress(self) -> dict[str, Any]:
