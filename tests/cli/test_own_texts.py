@@ -6,12 +6,16 @@ import random
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
+import torch
 
 from mirrormargin.cli import main
+from mirrormargin.cli.own_data import describe_texts
 from mirrormargin.cli.watched_training import describe_failure
 from mirrormargin.data import load_data
+from mirrormargin.training.configurations import find_configuration
 
 SMALL = (
     *("--set", "model.width=16", "--set", "model.num_layers=1", "--set", "model.num_heads=1"),
@@ -314,3 +318,18 @@ def test_a_report_names_trainings_that_have_not_ended(trained, tmp_path, capsys)
     code, _, err = run(capsys, "report", tmp_path / "runs", "--out", tmp_path / "page.html")
     assert code == 0
     assert f"left out: {says}" in err
+
+
+@pytest.mark.parametrize(
+    ("num_longer", "says"),
+    [
+        (1, "1% of texts are cut at 8 pieces"),
+        (3, "3% of texts are cut at 8 pieces; --length 16 keeps 100% whole"),
+    ],
+)
+def test_a_longer_length_is_suggested_where_it_helps(empty, num_longer, says):
+    write_csv(empty / "mine.csv", make_texts(20))
+    data = load_data("mine.csv", vocabulary="words", length=8)
+    counts = torch.tensor([8] * (100 - num_longer) + [9] * num_longer)
+    cut = replace(data, shape=(8,), token_counts=counts)
+    assert describe_texts(find_configuration("sst2/small"), cut)["cut"] == says

@@ -232,6 +232,12 @@ def test_diverging_training_names_its_learning_rate(data, tmp_path, optimizer):
         train_model(config, data, tmp_path)
 
 
+def test_diverging_training_with_p_near_1_names_p_too(data, tmp_path):
+    config = replace(CONFIG, optimizer=OptimizerConfig("MirrorDescent", 1e30, p=1.05), epochs=20)
+    with pytest.raises(DivergedError, match=r"than 1e\+30, or p nearer to 2 than 1\.05"):
+        train_model(config, data, tmp_path)
+
+
 def test_folder_of_another_training_is_refused_and_the_setting_named(data, tmp_path):
     train_model(CONFIG, data, tmp_path)
     before = (tmp_path / "config.json").read_bytes()
