@@ -5,7 +5,8 @@ r"""Running stories, examining claims on their evidence, and keeping both.
     OUT/evidence/.../parts/<number>/         while it runs: the parts that are done
 
 All is written whole or not at all, so the same command resumes where it was stopped, even killed.
-Apart from ``environment`` and ``seconds`` the same seed gives the same ``claims.json``.
+Apart from ``environment``, ``seconds`` and the checksum over them the same seed gives the same
+``claims.json``.
 """
 
 from __future__ import annotations

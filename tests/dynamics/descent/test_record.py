@@ -125,7 +125,7 @@ def test_the_path_is_kept_on_request_alone():
 
 def test_repr_names_the_axes():
     assert repr(make_record()) == (
-        "AttentionRecord(2 x 2 x 2 problems x exponents x inits, normalized)"
+        "AttentionRecord(2 x 2 x 2 problems x exponents x inits, p = 1.75, 3, normalized, 60 steps)"
     )
 
 

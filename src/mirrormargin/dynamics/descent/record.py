@@ -133,7 +133,7 @@ class AttentionRecord:
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.norm.shape[:3]))
         done = "" if self.is_complete else ", interrupted"
-        rule, steps = self.settings.step_rule, int(self.steps[-1])
+        rule, steps = self.settings.step_rule, int(self.steps.max(initial=0))
         p = ", ".join(f"{one:g}" for one in self.settings.p)
         return (
             f"AttentionRecord({shape} problems x exponents x inits, p = {p}, {rule}, {steps:,}"
