@@ -105,7 +105,7 @@ def test_a_training_deep_down_is_named_by_its_place_and_its_files_lie_flat(
 ) -> None:
     record.save(tmp_path / "sphere" / "first")
     curves, maps, matrices = _build(tmp_path)
-    assert curves.title == "Training sphere/first"
+    assert curves.title == "Training: sphere/first"
     assert (curves.name, maps.name) == ("training-sphere-first", "attention-sphere-first")
     assert matrices.name == "matrices-sphere-first"
 

@@ -27,4 +27,4 @@ def test_digests_of_all_stored_records_are_those_of_their_configurations():
         if config.digest() != record["digest"]:
             wrong.append(name)
     assert wrong == []
-    assert num_records == 280  # 16 hours of machine time
+    assert num_records >= 289  # 17 hours of machine time, and more to come

@@ -326,7 +326,7 @@ def _draw_matrices(run: LabRun, num_runs: int) -> list[Figure]:
     return [
         Figure(
             f"matrices-{run.stem}",
-            f"W beside the max-margin solution, training {run.name}",
+            f"W beside the max-margin solution: {run.name}",
             f"Entries of W{first} and of W_mm, the matrix of least norm ‖·‖ₚ that gives each"
             " selected token a lead of one, (x_α − x_t)ᵀ W z ≥ 1. All have norm one and the same"
             " colours.",
