@@ -9,9 +9,9 @@ from scipy.integrate import quad
 from scipy.optimize import minimize
 
 import mirrormargin as mm
-from mirrormargin.dynamics.flow import FlowStatus
 from mirrormargin.dynamics.flow_field import FlowField, StageSystem
 from mirrormargin.dynamics.flow_integrator import COEFFICIENTS, MU, NODES
+from mirrormargin.dynamics.flow_record import FlowStatus
 
 EXPONENTS = [1.1, 1.25, 1.75, 2.0, 2.5, 3.0, 5.0, 10.0]
 # Each flow takes about a second: the slow tests follow those of the other exponents.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mirrormargin as mm
-from mirrormargin.dynamics.flow import FlowRecord, FlowStatus
+from mirrormargin.dynamics.flow_record import FlowRecord, FlowStatus
 from mirrormargin.errors import RunError
 
 

@@ -102,9 +102,9 @@ app.command(lab)
 # Where each command is, in the order of the help.
 COMMANDS = (
     (app, MODELS, "train", "train:app"),
-    (app, MODELS, "evaluate", "trained_model:evaluate_app"),
+    (app, MODELS, "evaluate", "evaluate:app"),
     (app, MODELS, "prune", "prune:app"),
-    (app, MODELS, "predict", "trained_model:predict_app"),
+    (app, MODELS, "predict", "predict:app"),
     (lab, None, "train", "lab.train:app"),
     (lab, None, "solve", "lab.solve:app"),
     (lab, None, "flow", "lab.curves:flow_app"),

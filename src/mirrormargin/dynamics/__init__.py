@@ -9,7 +9,8 @@ from mirrormargin.dynamics.descent import (
     train_joint,
 )
 from mirrormargin.dynamics.descent.targets import compare_exponents
-from mirrormargin.dynamics.flow import FlowRecord, mirror_flow
+from mirrormargin.dynamics.flow import mirror_flow
+from mirrormargin.dynamics.flow_record import FlowRecord
 from mirrormargin.dynamics.paths import (
     RegularizationPath,
     joint_regularization_path,

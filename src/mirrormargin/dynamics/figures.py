@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.dynamics.descent.record import KIND as TRAINING
-from mirrormargin.dynamics.flow import KIND as FLOW
+from mirrormargin.dynamics.flow_record import KIND as FLOW
 from mirrormargin.dynamics.paths.joint_regularization_path import KIND as JOINT_PATH
 from mirrormargin.dynamics.paths.regularization_path import KIND as PATH
 from mirrormargin.dynamics.training_figures import (

@@ -7,7 +7,7 @@ import pytest
 
 import mirrormargin as mm
 from mirrormargin.cli import main
-from mirrormargin.dynamics.flow import FlowRecord
+from mirrormargin.dynamics.flow_record import FlowRecord
 
 
 def report(capsys, *argv):

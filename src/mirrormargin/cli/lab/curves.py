@@ -42,7 +42,7 @@ from mirrormargin.errors import ProblemError, SolverError
 
 if TYPE_CHECKING:
     from mirrormargin.attention import AttentionProblem
-    from mirrormargin.dynamics.flow import FlowRecord
+    from mirrormargin.dynamics.flow_record import FlowRecord
 
 __all__ = ["flow", "flow_app", "path", "path_app"]
 
@@ -131,7 +131,7 @@ def flow(
     """
     problems = load_problems(problem, seed)
     import mirrormargin as mm
-    from mirrormargin.dynamics.flow import KIND
+    from mirrormargin.dynamics.flow_record import KIND
 
     def follow(one: AttentionProblem, p: float, progress: Any) -> tuple[FlowRecord, dict[str, Any]]:
         found = mm.mirror_flow(one, p, decades, lr=lr, tol=tol, record=record, progress=progress)
@@ -155,7 +155,7 @@ def _measure_flow(record: FlowRecord, decades: float) -> dict[str, Any]:
     import numpy as np
 
     import mirrormargin as mm
-    from mirrormargin.dynamics.flow import FlowStatus
+    from mirrormargin.dynamics.flow_record import FlowStatus
     from mirrormargin.dynamics.rates import choose_windows
 
     name, rate = mm.claimed_rate(record.p)

@@ -1,0 +1,109 @@
+"""``mirrormargin evaluate``: how often is a trained model right?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from mirrormargin.cli.options import DataFolder, Download, Json, Quiet, show_examples
+from mirrormargin.cli.terminal import print_json, print_table, say
+from mirrormargin.cli.trained_model import (
+    Trained,
+    Weights,
+    describe_weights,
+    find_weights,
+    load_unchanged_data,
+)
+from mirrormargin.errors import TrainingError
+
+__all__ = ["app", "evaluate"]
+
+app = App(
+    name="evaluate",
+    **show_examples(
+        (
+            ("evaluate runs/imdb", "on the validation data of the training"),
+            ("evaluate runs/imdb --split test", "on its test data"),
+            ("evaluate runs/imdb --data more.csv.gz", "on a labelled file of your own"),
+            (
+                "evaluate runs/imdb --weights runs/imdb/pruned-0.95.safetensors",
+                "a pruned model",
+            ),
+        )
+    ),
+)
+
+
+@app.default
+def evaluate(
+    folder: Trained,
+    /,
+    *,
+    split: Literal["validation", "test", "train"] | None = None,
+    data: Annotated[Path | None, Parameter(metavar="FILE")] = None,
+    text_column: Annotated[str | None, Parameter(metavar="NAME")] = None,
+    label_column: Annotated[str | None, Parameter(metavar="NAME")] = None,
+    weights: Weights = "selected",
+    data_dir: DataFolder | None = None,
+    download: Download = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure the loss and the accuracy of a trained model.
+
+    Args:
+        split: Which part of the data of the training. [default: validation]
+        data: Labelled data instead: a file .jsonl, .csv or .tsv of texts, plain or with .gz or .xz,
+            or a folder with a folder of images for each class.
+        text_column: Column of the texts in that file. [default: as in training]
+        label_column: Column of the labels in that file. [default: as in training]
+    """
+    from mirrormargin import training
+
+    trained = training.TrainingFolder(folder)
+    weights = find_weights(trained, weights)
+    num_empty = 0
+    if data is None:
+        if text_column is not None or label_column is not None:
+            raise TrainingError("--text-column and --label-column are for --data: leave them out")
+        whole = load_unchanged_data(trained, data_dir, download)
+        form, name, split = whole, whole.name, split or "validation"
+        part = {"validation": whole.validation, "test": whole.test, "train": whole.train}[split]
+    else:
+        if split is not None:
+            raise TrainingError("--split and --data are both given: leave out one of the two")
+        from mirrormargin.data import encode_labelled
+        from mirrormargin.data.text_files import number_labelled_texts
+
+        form, name, known = trained.read_inputs(), str(data), trained.read_config().data
+        columns = text_column or known.text_column, label_column or known.label_column
+        part = encode_labelled(data, form, *columns)
+        if form.kind == "text":
+            num_empty = sum(not text for _, text, _ in number_labelled_texts(data, *columns))
+    loss, accuracy = training.evaluate(training.load_model(folder, form, weights), part)
+    if json:
+        print_json(
+            {
+                "folder": str(folder),
+                "weights": weights,
+                "data": name,
+                "split": split,
+                "examples": len(part),
+                "empty": num_empty,
+                "loss": loss,
+                "accuracy": accuracy,
+            }
+        )
+        return 0
+    short = Path(name).name if os.path.isabs(name) else name
+    where = f"{short}, {split}" if data is None else name
+    row = [f"{accuracy:.2f}%", f"{loss:.4f}", f"{len(part):,}", where]
+    print_table(["accuracy", "loss", "examples", "data"], [row])
+    if not quiet:
+        say(f"\n{describe_weights(weights)}")
+        if num_empty:
+            say(f"left out: {num_empty:,} without a text")
+    return 0
