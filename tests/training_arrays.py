@@ -119,6 +119,14 @@ def _make_selection() -> dict[str, Any]:
         "top": np.repeat((chosen == largest)[:, None], S, axis=1),
         "right": rng.random((3, S, count)) < 0.8,
         "untrained": 0.4 + 0.1 * rng.random(S),
+        "kind_share": rng.dirichlet(np.ones(5), (3, S)),
+        "adam_optimizer": METHODS[:2],
+        "adam_score": rng.random((2, 4, count)),
+        "adam_share": rng.random((2, 4, count)),
+        "adam_top": rng.random((2, 4, count)) < 0.5,
+        "adam_right": rng.random((2, 4, count)) < 0.9,
+        "adam_untrained": 0.4 + 0.1 * rng.random(4),
+        "adam_kind_share": rng.dirichlet(np.ones(5), (2, 4)),
         "text": np.array([" ".join(row[1:-1]) for row in words]),
         "tokens": tokens,
         "weights": weights,
@@ -161,6 +169,31 @@ def _make_curves(seed: int, height: float) -> dict[str, Any]:
         "accuracy": height
         + np.array([[0.0], [0.5], [0.8], [1.0]])
         + 0.2 * rng.standard_normal((4, S)),
+    }
+
+
+def _make_fitted(seed: int) -> dict[str, Any]:
+    """SGD, SNGD in 60% of its steps, and Adam, which ends after half of the epochs."""
+    rng = _rng(seed)
+    epochs, speed = np.arange(1, 41), np.array([0.2, 0.33, 0.4])[:, None, None]
+    fit = np.exp(-speed * epochs) * (1 + 0.01 * rng.standard_normal((3, S, 40)))
+    sparse = 1 - np.exp(-speed * np.arange(41))
+    spread = rng.uniform(0.9, 1.0, (3, S, 1, 2))
+    steps = np.array([[200, 600, 1200, 1800], [120, 360, 720, 1080], [100, 300, 600, 900]])
+    return {
+        "optimizer": np.array(["SGD", "SNGD", "Adam"]),
+        "lr": np.array([0.4, 0.2, 1e-3]),
+        "setting": np.array(["lr0.4", "lr0.2", "lr0.001"]),
+        "is_at_edge": np.array([False, False, True]),
+        "level": np.array([0.5, 0.1, 0.01, 0.001]),
+        "steps": steps[:, None] + rng.integers(0, 20, (3, S, 1)),
+        "num_epochs": np.array([40, 40, 20])[:, None] - np.arange(S),
+        "test": 92 + rng.random((3, S)),
+        "steps_per_epoch": np.array(50),
+        "loss": fit,
+        "accuracy": 92 - 80 * fit,
+        "entropy": (1 - 0.3 * sparse)[..., None] * spread,
+        "largest": (0.1 + 0.4 * sparse)[..., None] * spread,
     }
 
 
@@ -217,6 +250,7 @@ TRAINING_EVIDENCE = {
     "pruning-sst2": make_pruning(METHODS, 11, 82.0, 50.0),
     "pruning-mnist": make_pruning(METHODS, 12, 98.0, 10.0),
     "pruning-cifar10": make_pruning(METHODS, 13, 75.0, 10.0),
+    "fitted-mnist": _make_fitted(24),
     "mnist": _make_curves(20, 98.0),
     "cifar10": _make_curves(21, 70.0),
     "mnli": _make_curves(22, 75.0),

@@ -29,7 +29,6 @@ from mirrormargin.claims.evidence import RUN_NOW, STORED, Evidence, find_record,
 from mirrormargin.claims.registry import STORIES
 from mirrormargin.claims.story import Story
 from mirrormargin.errors import DataError, ModelError
-from mirrormargin.training.config import Seeds
 
 __all__ = ["Trainings", "store_tables"]
 
@@ -124,11 +123,10 @@ def _find_stored(one: Story) -> Evidence | None:
 def _copy(method: Method, source: Path, target: Path) -> None:
     """Copy those of a method's records that fit its settings and say more than those in place."""
     given, there = (_read(folder / method.folder) for folder in (source, target))
-    for setting, config in method.grid.items():
-        for seed in {0, *method.seeds}:
-            key = f"{method.folder}/{setting}-seed{seed}"
-            new, old = given.get(key), there.get(key)
-            if new is None or not describes(new, replace(config, seeds=Seeds(seed, seed, seed))):
+    for setting in method.grid:
+        for run in (method.make_trial(setting), *method.list_seeds(setting)):
+            new, old = given.get(run.key), there.get(run.key)
+            if new is None or not describes(new, run.config):
                 continue
             if old is None or old["digest"] != new["digest"] or ("test" in new) > ("test" in old):
                 write_record(target, new)

@@ -85,12 +85,13 @@ def campaign(
         runs: Where trainings keep their weights.
         store: Also write there the tables that claims are examined on, from complete records.
     """
-    from mirrormargin.claims.campaign import compared_methods
+    from mirrormargin.claims.campaign import compared_methods, fitted
 
     # Those of the published sizes would take days: they are made only if they are named.
     is_named = any("paper" in pattern for pattern in only)
     published = (*compared_methods.PAPER, *compared_methods.PAPER_VIT) if is_named else ()
-    chosen = _choose_methods((*compared_methods.METHODS, *published), only)
+    small = (*compared_methods.METHODS, *fitted.METHODS)
+    chosen = _choose_methods((*small, *published), only)
     if list_:
         _print_list(chosen, records)
         return 0

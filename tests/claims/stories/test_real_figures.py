@@ -33,7 +33,9 @@ def _read_table(figure: Figure) -> list[dict[str, str]]:
     return [dict(zip(figure.table.columns, row, strict=True)) for row in figure.table.rows]
 
 
-@pytest.mark.parametrize("name", ["imdb", "token-selection", "pruning-imdb", "mnist", "digits"])
+@pytest.mark.parametrize(
+    "name", ["imdb", "token-selection", "pruning-imdb", "mnist", "fitted-mnist", "digits"]
+)
 def test_each_kind_of_figure_can_be_a_file(name: str, tmp_path: Path) -> None:
     paths = write_static(_build(name), tmp_path / name)
     assert [path.suffix for path in paths] == [".svg", ".pdf", ".png"]

@@ -39,7 +39,18 @@ CURVES = {
     * np.array([1.0, 1.01, 1.02])[None, :, None],
     "accuracy": np.full((3, 3), 80.0),
 }
-CURVED = ("mnli", "civil", "mnist", "cifar10")
+CURVED = ("mnli", "civil", "cifar10")
+FITTED = {
+    "optimizer": np.array(["SGD", "SNGD"]),
+    "is_at_edge": np.array([False, False]),
+    "steps": np.array([[200, 600, 1200, 1800], [120, 360, 720, 1080]])[:, None]
+    + np.arange(3)[:, None],
+    "loss": np.full((2, 3, 5), 0.001),
+    "entropy": np.linspace(1.0, 0.7, 6)[:, None] * np.array([[1.0], [0.99], [0.98]])[:, None]
+    * np.ones((2, 1, 1, 2)),
+    "largest": np.linspace(0.1, 0.4, 6)[:, None] * np.array([[1.0], [0.99], [0.98]])[:, None]
+    * np.ones((2, 1, 1, 2)),
+}  # fmt: skip
 RECORDS = {
     "imdb": {
         "p": np.array([1.1, 2.0, 3.0]),
@@ -69,6 +80,7 @@ RECORDS = {
         "largest": np.ones((2, 3)),
     },
     **dict.fromkeys(CURVED, CURVES),
+    "fitted-mnist": FITTED,
 }
 SPOILED = {
     "A.tab.imdb": swap("selected_test", 0, 1, axis=0),
@@ -78,6 +90,7 @@ SPOILED = {
     "A.fig.vit": lambda arrays: arrays["test"].__setitem__(1, 70.0),
     "A.fig.vit-weights": swap("near_zero", 0, 1, axis=0),
     **{f"B.fig.{name}": swap("loss", 0, 1, axis=0) for name in CURVED},
+    "B.fig.mnist": swap("steps", 0, 1, axis=0),
 }  # fmt: skip
 
 
@@ -116,6 +129,50 @@ def test_two_curves_of_the_same_noise_are_no_faster_than_each_other():
     loss = np.exp(-np.arange(200) / 100) + noise
     arrays = {**CURVES, "step": np.arange(200), "loss": loss}
     assert judge(claim, Evidence("mnli", AS_PUBLISHED, arrays))[0] == "not reproduced"
+
+
+def judge_fitting(**changes):
+    arrays = copy.deepcopy(FITTED) | changes
+    return judge(BY_ID["B.fig.mnist"], Evidence("fitted-mnist", AS_PUBLISHED, arrays))
+
+
+def test_the_lowest_loss_that_sgd_reaches_decides_who_fits_faster():
+    steps = FITTED["steps"].copy()
+    steps[1, :, 0] = 500  # slower at first
+    verdict, note = judge_fitting(steps=steps)
+    assert verdict == "reproduced differently"
+    assert "until the training loss is 0.5" in note
+    steps[:, :, 3] = -1  # neither gets to 0.001
+    assert judge_fitting(steps=steps)[0] == "reproduced differently"
+    steps[1, :, 2] = -1  # SGD alone gets to 0.01
+    verdict, note = judge_fitting(steps=steps)
+    assert verdict == "not reproduced"
+    assert "until the training loss is 0.01" in note
+
+
+def test_where_sgd_reaches_no_level_the_last_loss_decides():
+    steps, loss = FITTED["steps"].copy(), FITTED["loss"].copy()
+    steps[0] = -1
+    loss[0] = 0.7
+    assert judge_fitting(steps=steps, loss=loss)[0] == "reproduced"
+    assert judge_fitting(steps=steps, loss=loss[::-1])[0] == "not reproduced"
+
+
+def test_maps_sparsify_if_entropy_falls_and_the_largest_weight_rises():
+    arrays = copy.deepcopy(FITTED)
+    claim = BY_ID["M.maps.mnist"]
+    assert judge(claim, Evidence("fitted-mnist", AS_PUBLISHED, arrays))[0] == "reproduced"
+    for key in ("entropy", "largest"):
+        spoiled = copy.deepcopy(arrays)
+        swap(key, 0, 5, axis=2)(spoiled)
+        verdict = judge(claim, Evidence("fitted-mnist", AS_PUBLISHED, spoiled))[0]
+        assert verdict == "not reproduced"
+
+
+def test_a_rate_at_the_edge_of_its_grid_is_told():
+    arrays = FITTED | {"is_at_edge": np.array([True, False])}
+    finding = BY_ID["B.fig.mnist"].examine(Evidence("fitted-mnist", AS_PUBLISHED, arrays))
+    assert "that of SGD is at the edge" in finding.remark
 
 
 def test_other_accuracies_of_the_same_order_are_reproduced_differently():

@@ -103,7 +103,7 @@ FITTED: dict[str, tuple[Method, ...]] = {
     "mnist/fitted": _fit(
         find_configuration("mnist/fitted"),
         {
-            "SGD": _vary_rate(SGD, 0.05, 0.1, 0.2, 0.4, 0.8),
+            "SGD": _vary_rate(SGD, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2),
             "SNGD": _vary_rate(SNGD, 0.05, 0.1, 0.2, 0.4, 0.8),
             "SNGD per tensor": _vary_rate(PER_TENSOR, 0.01, 0.02, 0.05, 0.1, 0.2),
             "Polyak": _vary_cap(0.1, 0.3, 1.0, 3.0),

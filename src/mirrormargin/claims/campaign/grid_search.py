@@ -72,6 +72,18 @@ class Method:
         key = f"{self.folder}/{setting}-{self.trial_epochs}-epochs-seed0"
         return Run(key, replace(config, epochs=self.trial_epochs), with_test=False)
 
+    def list_seeds(self, setting: str) -> list[Run]:
+        """The runs of a setting that was chosen."""
+        config = self.grid[setting]
+        return [
+            Run(
+                f"{self.folder}/{setting}-seed{seed}",
+                replace(config, seeds=Seeds(seed, seed, seed)),
+                with_test=True,
+            )
+            for seed in self.seeds
+        ]
+
 
 @dataclass(frozen=True)
 class Run:
@@ -124,20 +136,8 @@ def list_runs(method: Method, records: Records) -> list[Run]:
         is_tried = all(run.is_done(records) for run in grid)
         if not is_tried or all("failed" in records[run.key] for run in grid):
             return grid
-    chosen = _list_seeds(method, choose_setting(method, records))
+    chosen = method.list_seeds(choose_setting(method, records))
     return [run for run in grid if run.key != chosen[0].key] * (len(grid) > 1) + chosen
-
-
-def _list_seeds(method: Method, setting: str) -> list[Run]:
-    config = method.grid[setting]
-    return [
-        Run(
-            f"{method.folder}/{setting}-seed{seed}",
-            replace(config, seeds=Seeds(seed, seed, seed)),
-            with_test=True,
-        )
-        for seed in method.seeds
-    ]
 
 
 def choose_setting(method: Method, records: Records) -> str:
@@ -155,7 +155,7 @@ def choose_setting(method: Method, records: Records) -> str:
         level = rate(first[setting]) - NOT_LEARNT
         known = [
             records[run.key]
-            for run in _list_seeds(method, setting)
+            for run in method.list_seeds(setting)
             if run.key in records and describes(records[run.key], run.config)
         ]
         if all(rate(record) > level for record in known):
