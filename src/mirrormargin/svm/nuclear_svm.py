@@ -36,13 +36,13 @@ from mirrormargin.svm.interior.nuclear_path import (
     nuclear_norm,
     spectral_norm,
 )
-from mirrormargin.svm.interior.program import Outcome, Program, Status, cancellation
+from mirrormargin.svm.interior.program import Outcome, Program, Status
 from mirrormargin.svm.interior.solver import refuse_row, solve_program
 from mirrormargin.svm.solution import (
     SUPPORT,
     CertifiedSolution,
-    FarkasCertificate,
     Residuals,
+    make_certificate,
 )
 
 __all__ = ["NuclearSVM", "solve_nuclear_svm"]
@@ -224,9 +224,8 @@ def _record(
         assert outcome.farkas is not None
         W, lam, margin, rank = np.full((d, d), np.nan), outcome.farkas, 0.0, 0
         tight = np.zeros(len(lam), bool)
-        certificate = FarkasCertificate(
-            scatter(lam, chosen, T), cancellation(program, lam), identical and identical[:3]
-        )
+        certificate = make_certificate(program, outcome, lambda rows: scatter(rows, chosen, T))
+        certificate = replace(certificate, identical=identical and identical[:3])
     else:
         size = np.linalg.svd(W, compute_uv=False)
         margin, rank = 1 / float(size.sum()), int((size > RANK * size[0]).sum())

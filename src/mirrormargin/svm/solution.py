@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.errors import NotSeparableError, SolverError
+from mirrormargin.errors import MarginBelowError, NotSeparableError, SolverError
 from mirrormargin.geometry import lp_norm, signed_power
+from mirrormargin.svm.interior.infeasibility import bound_margin
 from mirrormargin.svm.interior.program import (
     FEASIBILITY,
     Outcome,
     Program,
     Status,
-    cancellation,
     measure_gap,
     rounding,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "MaxMarginSolution",
     "Residuals",
     "collect_fields",
+    "make_certificate",
 ]
 
 Array = NDArray[np.float64]
@@ -66,23 +68,33 @@ class Residuals:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FarkasCertificate:
-    """Nonnegative multipliers of sum one under which the rows cancel.
+    """Nonnegative multipliers of sum one under which the rows cancel, exactly or nearly.
 
     Attributes:
         duals: In the shape of the solution's duals.
-        bound: ``|A' lam|_q / max_k |a_k|_q``: no w has a larger margin, in units of the largest
-            row.
+        bound: At least ``|A' lam|_q / max_k |a_k|_q``: no w has a larger margin, in units of the
+            largest row. With a proof the margin is zero, and this is what rounding leaves of it.
         identical: ``(sequence, selected token, other token)`` where two equal tokens are to be
             told apart.
+        proof: What proves that nothing separates: ``"rational numbers"``, ``multipliers`` cancel
+            the rows as they were given without a rest; ``"error bounds"``, so do the duals once
+            each is changed by at most the share ``change``, below one. None: the bound is proved,
+            but not that nothing separates.
+        multipliers: The exact multipliers by their index in ``duals``, as fractions; None unless
+            the proof is in rational numbers.
+        change: See ``proof``.
     """
 
     duals: Array
     bound: float
     identical: tuple[int, int, int] | None = None
+    proof: Literal["rational numbers", "error bounds"] | None = None
+    multipliers: dict[tuple[int, ...], Fraction] | None = None
+    change: float = 0.0
 
     def __repr__(self) -> str:
         return (
-            f"FarkasCertificate(bound={self.bound:.1e},"
+            f"FarkasCertificate(proof={self.proof!r}, bound={self.bound:.1e},"
             f" duals={int((self.duals > 0).sum())} of {self.duals.size} positive,"
             f" identical={self.identical})"
         )
@@ -143,7 +155,8 @@ class CertifiedSolution(ABC):
         """Raise the error that fits, unless the solution is certified.
 
         Raises:
-            NotSeparableError: If nothing separates.
+            NotSeparableError: If it is proved that nothing separates.
+            MarginBelowError: If neither that could be proved nor anything found that separates.
             SolverError: If the gap is above ``tol``.
         """
         if self.status is Status.OPTIMAL:
@@ -160,8 +173,15 @@ class CertifiedSolution(ABC):
             count = int((certificate.duals != 0).sum())
             constraints = "1 constraint cancels" if count == 1 else f"{count} constraints cancel"
             raise NotSeparableError(
-                f"nothing separates: {constraints} to {certificate.bound:.1e} of the"
-                f" largest one (see the error's certificate): {self.remedy}",
+                f"nothing separates: {constraints} exactly, as {certificate.proof} prove (see the"
+                f" error's certificate): {self.remedy}",
+                self,
+            )
+        if certificate is not None and self.status is Status.MARGIN_BELOW:
+            raise MarginBelowError(
+                f"the margin is below {certificate.bound:.1e} of the largest constraint: float64"
+                f" holds nothing that separates, which does not prove that nothing does:"
+                f" {self.remedy}",
                 self,
             )
         if certificate is not None:
@@ -238,6 +258,25 @@ class MaxMarginSolution(CertifiedSolution):
         )
 
 
+def make_certificate(
+    program: Program, outcome: Outcome, shaped: Callable[[NDArray[Any]], NDArray[Any]]
+) -> FarkasCertificate:
+    """What is proved where there is no w; ``shaped`` brings rows to the caller's shape."""
+    lam, proof = outcome.farkas, outcome.proof
+    assert lam is not None
+    certificate = FarkasCertificate(shaped(lam), bound_margin(program, lam))
+    if proof is None:
+        return certificate
+    if proof.multipliers is None:
+        return replace(certificate, proof=proof.kind, change=proof.change)
+    index = shaped(np.arange(1, len(lam) + 1))
+    multipliers = {
+        tuple(map(int, np.argwhere(index == k + 1)[0])): value
+        for k, value in sorted(proof.multipliers.items())
+    }
+    return replace(certificate, proof=proof.kind, multipliers=multipliers)
+
+
 def collect_fields(
     program: Program, outcome: Outcome, tol: float, shaped: Callable[[NDArray[Any]], NDArray[Any]]
 ) -> dict[str, Any]:
@@ -246,7 +285,7 @@ def collect_fields(
     if w is None or lam is None:
         assert outcome.farkas is not None
         w, lam = np.full(program.constraints.num_unknowns, np.nan), outcome.farkas
-        certificate = FarkasCertificate(shaped(lam), cancellation(program, lam))
+        certificate = make_certificate(program, outcome, shaped)
         margin, tight = 0.0, np.zeros(len(lam), bool)
     else:
         margin = 1 / lp_norm(w, program.p) if w.any() else np.inf
