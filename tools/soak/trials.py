@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tools.soak import svm
 from tools.soak.trial import Trial
 
 __all__ = ["TRIALS"]
 
-TRIALS: tuple[Trial, ...] = ()
+TRIALS: tuple[Trial, ...] = (svm.TRIAL,)

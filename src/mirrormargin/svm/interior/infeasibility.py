@@ -30,7 +30,14 @@ from mirrormargin.svm.interior.exact_decision import Decision, decide_exactly
 from mirrormargin.svm.interior.exact_rows import ExactRows
 from mirrormargin.svm.interior.program import Program, Proof, cancellation
 
-__all__ = ["bound_margin", "decide", "find_exact_rows", "prove_with_error_bounds", "separates"]
+__all__ = [
+    "bound_margin",
+    "decide",
+    "find_exact_rows",
+    "find_lead",
+    "prove_with_error_bounds",
+    "scale_to_lead",
+]
 
 Array = NDArray[np.float64]
 
@@ -125,15 +132,16 @@ def find_exact_rows(program: Program) -> ExactRows:
     return ExactRows.of_matrix(program.constraints.matrix)
 
 
-def separates(program: Program, w: Array) -> bool | None:
-    """Whether w, as it is, satisfies the rows with a positive lead; None if that is not known.
+def find_lead(program: Program, w: Array) -> float:
+    """The least lead of w over the rows with b = 1: positive only if w, as it is, separates.
 
-    float64 holds equalities only up to rounding: they, and rows with b = 0, may be missed by less
-    than the least lead.
+    In floating point where that is sure of the sign, exactly elsewhere; nan if that would take too
+    long. float64 holds equalities only up to rounding: they, and rows with b = 0, may be missed by
+    less than the least lead, or there is none.
     """
     constraints = program.constraints
     norm = lp_norm(w, program.p)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         y = constraints.apply(w)
         is_matrix = isinstance(constraints, MatrixConstraints)
         unknowns = constraints.num_unknowns
@@ -141,16 +149,29 @@ def separates(program: Program, w: Array) -> bool | None:
         noise = (terms + 8) * UNIT * 1.01 * constraints.row_norms(program.q) * norm
     needed = program.b == 1
     missed = np.where(program.equality, np.abs(y), -y)[~needed]
-    least = (y - noise)[needed].min()
+    least = float((y - noise)[needed].min())
     if least > max((missed + noise[~needed]).max(initial=-np.inf), 0.0):
-        return True
-    if (y < -noise)[needed].any():
-        return False
+        return float(y[needed].min())
+    if (y < -noise)[needed].any() or not np.isfinite(w).all():
+        return -np.inf
     if constraints.num_rows * unknowns > EXACT_PRODUCTS:
-        return None
+        return np.nan
     exact = np.array(find_exact_rows(program).apply(w), object)
     short = np.where(program.equality, abs(exact), -exact)[~needed]
-    return bool(min(exact[needed]) > max([*short, 0]))
+    lead = min(exact[needed])
+    return float(lead) if lead > max([*short, 0]) else -np.inf
+
+
+def scale_to_lead(program: Program, w: Array) -> Array | None:
+    """w divided by its least lead, None if it has none; what comes out still separates."""
+    lead = find_lead(program, w)
+    if not lead > 0:
+        return None
+    scaled = w / lead
+    if find_lead(program, scaled) > 0:
+        return scaled
+    # The division rounds; one by a power of two does not.
+    return np.ldexp(w, 1 - int(np.frexp(lead)[1]))
 
 
 def bound_margin(program: Program, lam: Array) -> float:

@@ -17,8 +17,9 @@ from mirrormargin.svm.interior.infeasibility import (
     bound_margin,
     decide,
     find_exact_rows,
+    find_lead,
     prove_with_error_bounds,
-    separates,
+    scale_to_lead,
 )
 from mirrormargin.svm.interior.iterate import RAISE
 from mirrormargin.svm.interior.program import (
@@ -243,20 +244,24 @@ class _Solve:
         if outcome.status is Status.OPTIMAL or program.cap is not None:
             return outcome
         assert outcome.w is not None
-        holds = separates(program, outcome.w)
+        lead = find_lead(program, outcome.w)
         tiny = outcome.gap > UNSETTLED and bound_margin(program, lam) < TINY_MARGIN
-        if holds is not False and not tiny:
+        if not (lead <= 0 or tiny):
             return outcome
         # Rounding made a lead of what is none, or left the path without a direction.
         decided = self._decide(path, lam / float(program.b @ lam))
-        return decided if not holds or decided.gap < outcome.gap else outcome
+        return decided if lead <= 0 or decided.gap < outcome.gap else outcome
 
-    def _measure(self, method: str, w: Array, lam: Array) -> Outcome:
-        """The outcome of a w that separates, up to rounding, and any multipliers."""
+    def _measure(self, method: str, w: Array, lam: Array, *, unit: bool = False) -> Outcome:
+        """The outcome of a w that separates, up to rounding, and any multipliers.
+
+        With ``unit`` the least lead of w is one already, whatever floating point finds.
+        """
         program = self.program
         iterations = self.iterations + self.separability.iterations
         if program.cap is None:
-            w = w / float(program.constraints.apply(w)[program.b == 1].min())
+            if not unit:
+                w = w / float(program.constraints.apply(w)[program.b == 1].min())
             lam = lam * (np.power(lp_norm(w, program.p), program.p) / float(program.b @ lam))
         else:
             lam = lam / np.power(self.scale, program.p)
@@ -266,7 +271,11 @@ class _Solve:
                 f"|w|^p with |w| = {lp_norm(w, program.p):.1e}, p = {program.p:g} {OUT_OF_RANGE}"
             )
         gap = measure_gap(program, w, lam)
-        if max(gap, 0.0) + rounding(program, w, lam) <= self.tol:
+        if unit and not np.isfinite(gap):
+            size = lp_norm(program.constraints.adjoint(lam), program.q)
+            gap = lp_norm(w, program.p) * size / float(program.b @ lam) - 1
+            status = Status.CANNOT_CERTIFY
+        elif max(gap, 0.0) + rounding(program, w, lam) <= self.tol:
             status = Status.OPTIMAL
         elif iterations >= self.max_iter:
             status = Status.MAX_ITERATIONS
@@ -302,8 +311,8 @@ class _Solve:
                 lam[k] = float(value)
             proof = Proof("rational numbers", multipliers)
             return replace(missed, status=Status.INFEASIBLE, farkas=lam, proof=proof)
-        w = decision.combine(find_exact_rows(program))
-        if not separates(program, w):
+        w = scale_to_lead(program, decision.combine(find_exact_rows(program)))
+        if w is None:
             return replace(missed, status=Status.MARGIN_BELOW)
         return self._continue(w, decision.multiply(program.constraints.num_rows))
 
@@ -312,24 +321,36 @@ class _Solve:
 
         Margins this small leave the path few digits: the better of its end and its start counts.
         """
-        outcome = self._measure(EXACT, w, lam)
+        outcome = self._measure(EXACT, w, lam, unit=True)
         if outcome.status is not Status.OPTIMAL and self.program.p != 2:
             self.max_iter = self.iterations + self.separability.iterations + MANY_STEPS
-            w = w * (self.scale / float(np.abs(w).max()))
-            scaled = self.scaled
-            if scaled.p > 2:
-                y = scaled.constraints.apply(w)[scaled.b == 1]
-                path = self._follow(scaled, 0.5 * self.tol, (w, lam)) if y.min() > 0 else None
-            else:
-                path = self._follow(scaled, 0.5 * self.tol, (None, np.maximum(lam, 1e-9)))
-            if path is not None and path.bounds.w is not None and path.bounds.lam is not None:
-                other = self._measure(path.method, path.bounds.w / self.scale, path.bounds.lam)
-                assert other.w is not None
-                if other.gap < outcome.gap and separates(self.program, other.w):
-                    outcome = other
+            other = self._improve(w, lam)
+            if other is not None and other.gap < outcome.gap:
+                outcome = other
         if outcome.status is Status.MAX_ITERATIONS:
             return replace(outcome, status=Status.CANNOT_CERTIFY)
         return outcome
+
+    def _improve(self, w: Array, lam: Array) -> Outcome | None:
+        scaled, target = self.scaled, 0.5 * self.tol
+        if scaled.p > 2:
+            # Entries of about one: |w|^20 then stays in range.
+            largest = float(np.abs(w).max())
+            scaled = _divide(self.program, 1 / largest)
+            w = w / largest
+            if not scaled.constraints.apply(w)[scaled.b == 1].min() > 0:
+                return None
+            path = self._follow(scaled, target, (w, lam))
+            scale = 1 / largest
+        else:
+            path = self._follow(scaled, target, (None, np.where(scaled.equality, lam, lam + 1e-9)))
+            scale = self.scale
+        if path.bounds.w is None or path.bounds.lam is None:
+            return None
+        better = scale_to_lead(self.program, path.bounds.w / scale)
+        if better is None:
+            return None
+        return self._measure(path.method, better, path.bounds.lam, unit=True)
 
 
 def _divide(program: Program, scale: float) -> Program:
