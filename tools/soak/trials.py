@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tools.soak import svm
+from tools.soak import steps, svm
 from tools.soak.trial import Trial
 
 __all__ = ["TRIALS"]
 
-TRIALS: tuple[Trial, ...] = (svm.TRIAL,)
+TRIALS: tuple[Trial, ...] = (svm.TRIAL, steps.TRIAL)

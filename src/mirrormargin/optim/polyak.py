@@ -150,6 +150,9 @@ def find_polyak_multiplier(
         batches: All batches of the step.
         norms: The norm of the group's gradient, once for each tensor of each batch.
         loss: The loss at the current weights.
+
+    Returns:
+        It, and nan if the loss is nan or a gradient is not finite: then there is no root.
     """
     ours = [b for b in batches if b.group["step_rule"] == "polyak" and float(b.group["lr"]) > 0]
     groups = {b.number: b.group for b in ours}
@@ -166,7 +169,7 @@ def find_polyak_multiplier(
     if loss is None:
         raise OptimizerError("Polyak steps need the loss: pass a closure, or call step(loss=loss)")
     gap = as_number(loss) - float(first["f_min"])
-    if math.isnan(gap):
+    if math.isnan(gap) or not all(map(math.isfinite, norm_of.values())):
         return math.nan
     lrs = {number: float(group["lr"]) for number, group in groups.items()}
     top = max(lrs.values())
