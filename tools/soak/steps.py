@@ -14,6 +14,8 @@ first bound, up to 4 ulp.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -323,9 +325,21 @@ def _at(x: Tensor, k: int) -> float:
     return float(x.reshape(-1)[k])
 
 
+@contextmanager
+def one_thread(folder: Path) -> Iterator[None]:
+    """Small tensors: several threads would wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 TRIAL = Trial(
     name="steps",
     title="optimizer steps against the reference over dtypes, shapes, scales, non-finite values",
     number=2000,
     try_case=try_case,
+    session=one_thread,
 )

@@ -125,6 +125,8 @@ def solve_nuclear_svm(
     Raises:
         ProblemError: (a ValueError) If an argument has a wrong shape or value.
         NotSeparableError: If no W satisfies the constraints; carries the proof.
+        MarginBelowError: If neither a solution nor that proof was found; carries a proven bound on
+            the margin.
         SolverError: If the gap could not be brought to ``tol``.
 
     Example:

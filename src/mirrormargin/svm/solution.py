@@ -179,8 +179,8 @@ class CertifiedSolution(ABC):
             )
         if certificate is not None and self.status is Status.MARGIN_BELOW:
             raise MarginBelowError(
-                f"the margin is below {certificate.bound:.1e} of the largest constraint: float64"
-                f" holds nothing that separates, which does not prove that nothing does:"
+                f"the margin is below {certificate.bound:.1e} of the largest constraint: nothing that"
+                " separates was found in float64, nor a proof that there is nothing:"
                 f" {self.remedy}",
                 self,
             )

@@ -17,8 +17,9 @@ rows that contradict each other do so whatever the others say.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import scipy.linalg
@@ -35,6 +36,7 @@ __all__ = [
     "decide",
     "find_exact_rows",
     "find_lead",
+    "measure_exact_gap",
     "prove_with_error_bounds",
     "scale_to_lead",
 ]
@@ -172,6 +174,26 @@ def scale_to_lead(program: Program, w: Array) -> Array | None:
         return scaled
     # The division rounds; one by a power of two does not.
     return np.ldexp(w, 1 - int(np.frexp(lead)[1]))
+
+
+def measure_exact_gap(program: Program, w: Array, lam: Array) -> float:
+    """The gap between a w of least lead one and multipliers, where rounding hides that lead."""
+    rows = find_exact_rows(program)
+    largest = float(np.abs(lam).max())
+    shares = {k: Fraction(float(x)) for k, x in enumerate(lam / largest) if x}
+    u, size = Decision(True, shares).combine(rows)
+    lead = min(x for x, b in zip(rows.apply(w), program.b, strict=True) if b)
+    total = sum(value for k, value in shares.items() if program.b[k])
+    # The factors cancel one another in size: their logarithms stay in range.
+    factors = lp_norm(w, program.p), lp_norm(u, program.q)
+    if not (min(factors) > 0 and total > 0):
+        return np.inf
+    log = sum(map(math.log, factors)) + _log(size) - _log(lead) - _log(Fraction(total))
+    return math.expm1(min(log, 700.0))
+
+
+def _log(x: Fraction) -> float:
+    return math.log(x.numerator) - math.log(x.denominator)
 
 
 def bound_margin(program: Program, lam: Array) -> float:
