@@ -288,6 +288,8 @@ def _check_weights(
             return f"a row with b = 0 is missed by {float(short):.1e}"
     if abs(float(least) - 1) > 1.1 * max(case.tol, 1e-6):
         return f"the least lead of W is {float(least)!r}"
+    if not solution.is_optimal():
+        return f"it does not pass its own check: {solution.residuals()}"
     lam = [Fraction(float(solution.duals[i])) for i in rows.index]
     if any(x < 0 for x, equal in zip(lam, rows.equality, strict=True) if not equal):
         return "a multiplier is negative"

@@ -30,7 +30,7 @@ from mirrormargin.svm.attention_svm import (
 )
 from mirrormargin.svm.inputs import check_limits, read_attention
 from mirrormargin.svm.interior.constraints import TokenConstraints
-from mirrormargin.svm.interior.infeasibility import scale_to_lead
+from mirrormargin.svm.interior.exact_measures import scale_to_lead
 from mirrormargin.svm.interior.nuclear_path import (
     NuclearRows,
     follow_nuclear_path,

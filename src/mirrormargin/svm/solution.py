@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from mirrormargin.errors import MarginBelowError, NotSeparableError, SolverError
 from mirrormargin.geometry import lp_norm, signed_power
+from mirrormargin.svm.interior.exact_measures import measure_exactly
 from mirrormargin.svm.interior.infeasibility import bound_margin
 from mirrormargin.svm.interior.program import (
     FEASIBILITY,
@@ -226,7 +227,11 @@ class MaxMarginSolution(CertifiedSolution):
             return Residuals(*[np.inf] * 5, rounding=0.0)
         constraints = program.constraints
         free = program.equality
-        slack = constraints.apply(w) - program.b
+        y, u = constraints.apply(w), constraints.adjoint(lam)
+        gap, hidden = measure_gap(program, w, lam), rounding(program, w, lam)
+        if gap + hidden > self.tol and (exact := measure_exactly(program, w, lam, hidden)):
+            y, u, gap, hidden = exact.y, exact.u, exact.gap, exact.rounding
+        slack = y - program.b
         relative = np.where(
             program.b == 1, 1.0, constraints.row_norms(program.q) * lp_norm(w, program.p)
         )
@@ -243,7 +248,7 @@ class MaxMarginSolution(CertifiedSolution):
             products = np.where(free, lam * slack, products)
         products = np.where(free, np.abs(products), products)
         gradient = signed_power(w, program.p - 1)
-        mismatch = gradient - constraints.adjoint(lam)
+        mismatch = gradient - u
         total = float(program.b @ lam)
         # With a soft margin w may be zero: then what the rows add up to is the measure.
         norms = constraints.row_norms(program.q)
@@ -253,8 +258,8 @@ class MaxMarginSolution(CertifiedSolution):
             dual=float(np.where(free, 0.0, excess).max() / np.abs(lam).max()),
             stationarity=lp_norm(mismatch, program.q) / size,
             complementarity=float(products.sum()) / total,
-            gap=measure_gap(program, w, lam),
-            rounding=rounding(program, w, lam),
+            gap=gap,
+            rounding=hidden,
         )
 
 

@@ -56,22 +56,9 @@ class Decision:
             lam[k] = float(value / unit)
         return lam
 
-    def combine(self, rows: ExactRows) -> tuple[NDArray[np.float64], Fraction]:
-        """``A' lam``, computed exactly and rounded once: a vector of entries up to one, and a size.
-
-        The size of rows from :meth:`ExactRows.of_tokens` is that of the data.
-        """
-        chosen = list(self.multipliers)
-        part = rows.take(chosen)
-        lam = [
-            self.multipliers[k] * Fraction(2) ** int(e)
-            for k, e in zip(chosen, part.exponent, strict=True)
-        ]
-        common = math.lcm(*(x.denominator for x in lam))
-        whole = part.combine(np.array([int(x * common) for x in lam], object))
-        largest = max(abs(int(x)) for x in whole)
-        unit = np.array([int(x) / largest if largest else 0.0 for x in whole])
-        return unit, Fraction(largest, common)
+    def combine(self, rows: ExactRows) -> NDArray[np.float64]:
+        """``A' lam`` up to a positive factor, computed exactly and rounded once."""
+        return rows.take(list(self.multipliers)).combine(list(self.multipliers.values()))[0]
 
 
 def decide_exactly(

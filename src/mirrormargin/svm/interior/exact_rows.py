@@ -10,6 +10,7 @@ and a row of a plain matrix has right = 1. Python's integers hold all of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -92,10 +93,15 @@ class ExactRows:
             for value, e in zip(values, self.exponent, strict=True)
         ]
 
-    def combine(self, lam: Whole) -> Whole:
-        """The sum of the integer rows with integer multipliers, shape (d e,)."""
-        weighted = self.left * lam[:, None]
-        return (weighted.T @ self.right[self.sequence]).reshape(-1)
+    def combine(self, lam: Sequence[Fraction]) -> tuple[Array, Fraction]:
+        """``A' lam``, rounded once: a vector whose largest entry is one, and its size, exactly."""
+        shares = [x * Fraction(2) ** int(e) for x, e in zip(lam, self.exponent, strict=True)]
+        common = math.lcm(*(x.denominator for x in shares))
+        whole = np.array([int(x * common) for x in shares], object)
+        total = ((self.left * whole[:, None]).T @ self.right[self.sequence]).reshape(-1)
+        largest = max(abs(int(x)) for x in total)
+        unit = np.array([int(x) / largest if largest else 0.0 for x in total])
+        return unit, Fraction(largest, common)
 
 
 def _to_whole(x: Array) -> tuple[Whole, NDArray[np.int64]]:

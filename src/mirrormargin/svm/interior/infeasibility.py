@@ -17,37 +17,24 @@ rows that contradict each other do so whatever the others say.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from fractions import Fraction
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from mirrormargin.geometry import lp_norm
-from mirrormargin.svm.interior.constraints import Constraints, MatrixConstraints
+from mirrormargin.svm.interior.constraints import Constraints
 from mirrormargin.svm.interior.exact_decision import Decision, decide_exactly
-from mirrormargin.svm.interior.exact_rows import ExactRows
+from mirrormargin.svm.interior.exact_measures import UNIT, find_exact_rows
 from mirrormargin.svm.interior.program import Program, Proof, cancellation
 
-__all__ = [
-    "bound_margin",
-    "decide",
-    "find_exact_rows",
-    "find_lead",
-    "measure_exact_gap",
-    "prove_with_error_bounds",
-    "scale_to_lead",
-]
+__all__ = ["bound_margin", "decide", "prove_with_error_bounds"]
 
 Array = NDArray[np.float64]
 
-UNIT = float(np.finfo(np.float64).eps) / 2
 SPANNING_ENTRIES = 4_000_000  # of C, beyond which error bounds are not tried
 EXACT_ROWS = 400  # the most that are decided in rational numbers
 EXACT_DIM = 4_000  # unknowns
-EXACT_PRODUCTS = 5_000_000  # of integers, to evaluate the rows once
 SMALLEST_PART = 1e-9  # of the largest multiplier: rows below have no part in a proof
 
 
@@ -125,75 +112,6 @@ def decide(
     if decision is None or (decision.separates and not complete):
         return None
     return decision, chosen
-
-
-def find_exact_rows(program: Program) -> ExactRows:
-    """The rows as the caller gave them, without the rounding of differences and products."""
-    if program.exact_rows is not None:
-        return program.exact_rows()
-    return ExactRows.of_matrix(program.constraints.matrix)
-
-
-def find_lead(program: Program, w: Array) -> float:
-    """The least lead of w over the rows with b = 1: positive only if w, as it is, separates.
-
-    In floating point where that is sure of the sign, exactly elsewhere; nan if that would take too
-    long. float64 holds equalities only up to rounding: they, and rows with b = 0, may be missed by
-    less than the least lead, or there is none.
-    """
-    constraints = program.constraints
-    norm = lp_norm(w, program.p)
-    with np.errstate(over="ignore", invalid="ignore"):
-        y = constraints.apply(w)
-        is_matrix = isinstance(constraints, MatrixConstraints)
-        unknowns = constraints.num_unknowns
-        terms = unknowns if is_matrix else 2 * int(np.sqrt(unknowns))
-        noise = (terms + 8) * UNIT * 1.01 * constraints.row_norms(program.q) * norm
-    needed = program.b == 1
-    missed = np.where(program.equality, np.abs(y), -y)[~needed]
-    least = float((y - noise)[needed].min())
-    if least > max((missed + noise[~needed]).max(initial=-np.inf), 0.0):
-        return float(y[needed].min())
-    if (y < -noise)[needed].any() or not np.isfinite(w).all():
-        return -np.inf
-    if constraints.num_rows * unknowns > EXACT_PRODUCTS:
-        return np.nan
-    exact = np.array(find_exact_rows(program).apply(w), object)
-    short = np.where(program.equality, abs(exact), -exact)[~needed]
-    lead = min(exact[needed])
-    return float(lead) if lead > max([*short, 0]) else -np.inf
-
-
-def scale_to_lead(program: Program, w: Array) -> Array | None:
-    """w divided by its least lead, None if it has none; what comes out still separates."""
-    lead = find_lead(program, w)
-    if not lead > 0:
-        return None
-    scaled = w / lead
-    if find_lead(program, scaled) > 0:
-        return scaled
-    # The division rounds; one by a power of two does not.
-    return np.ldexp(w, 1 - int(np.frexp(lead)[1]))
-
-
-def measure_exact_gap(program: Program, w: Array, lam: Array) -> float:
-    """The gap between a w of least lead one and multipliers, where rounding hides that lead."""
-    rows = find_exact_rows(program)
-    largest = float(np.abs(lam).max())
-    shares = {k: Fraction(float(x)) for k, x in enumerate(lam / largest) if x}
-    u, size = Decision(True, shares).combine(rows)
-    lead = min(x for x, b in zip(rows.apply(w), program.b, strict=True) if b)
-    total = sum(value for k, value in shares.items() if program.b[k])
-    # The factors cancel one another in size: their logarithms stay in range.
-    factors = lp_norm(w, program.p), lp_norm(u, program.q)
-    if not (min(factors) > 0 and total > 0):
-        return np.inf
-    log = sum(map(math.log, factors)) + _log(size) - _log(lead) - _log(Fraction(total))
-    return math.expm1(min(log, 700.0))
-
-
-def _log(x: Fraction) -> float:
-    return math.log(x.numerator) - math.log(x.denominator)
 
 
 def bound_margin(program: Program, lam: Array) -> float:

@@ -13,15 +13,13 @@ from mirrormargin.arguments import refuse_overflow
 from mirrormargin.errors import ProblemError
 from mirrormargin.geometry import lp_norm, signed_power
 from mirrormargin.svm.interior.central_path import Path, follow_path
-from mirrormargin.svm.interior.infeasibility import (
-    bound_margin,
-    decide,
+from mirrormargin.svm.interior.exact_measures import (
     find_exact_rows,
     find_lead,
-    measure_exact_gap,
-    prove_with_error_bounds,
+    measure_exactly,
     scale_to_lead,
 )
+from mirrormargin.svm.interior.infeasibility import bound_margin, decide, prove_with_error_bounds
 from mirrormargin.svm.interior.iterate import RAISE
 from mirrormargin.svm.interior.program import (
     Bounds,
@@ -41,7 +39,7 @@ Array = NDArray[np.float64]
 SEPARABLE = 0.3  # the gap at which a path that only asks for separability may end
 WARM_UP_TO = 5.0  # a higher p is raised from 2: near the solution |w|^p is too steep
 OUT_OF_RANGE = "leaves floating point: scale tokens, queries or C, or take another p"
-VISIBLE = 0.1  # rounding above which a gap is measured exactly
+LENGTHENINGS = 4  # of a w whose least lead is below one, by its rounding alone
 UNSETTLED = 1e-3  # a gap at which the path of a tiny margin has lost its way
 MANY_STEPS = 50  # after which a w that was not found is looked for in rational numbers
 EXACT = "shortest w, in rational numbers"  # the method
@@ -264,7 +262,7 @@ class _Solve:
         if program.cap is None:
             if not unit:
                 w = w / float(program.constraints.apply(w)[program.b == 1].min())
-            lam = lam * (np.power(lp_norm(w, program.p), program.p) / float(program.b @ lam))
+            lam = self._fit(w, lam)
         else:
             lam = lam / np.power(self.scale, program.p)
             lam = np.where(program.equality, lam, np.minimum(lam, program.cap))
@@ -273,15 +271,38 @@ class _Solve:
                 f"|w|^p with |w| = {lp_norm(w, program.p):.1e}, p = {program.p:g} {OUT_OF_RANGE}"
             )
         gap, hidden = measure_gap(program, w, lam), rounding(program, w, lam)
-        if unit and not hidden < VISIBLE:
-            gap = measure_exact_gap(program, w, lam)
-        if max(gap, 0.0) + hidden <= self.tol:
+        certified = max(gap, 0.0) + hidden <= self.tol
+        if not certified and (exact := measure_exactly(program, w, lam, hidden)):
+            gap = exact.gap
+            if gap + exact.rounding <= self.tol:
+                w, lam, certified = self._certify_exactly(w, lam, hidden)
+        if certified:
             status = Status.OPTIMAL
         elif iterations >= self.max_iter and gap > self.tol:
             status = Status.MAX_ITERATIONS
         else:
             status = Status.CANNOT_CERTIFY
         return Outcome(status, iterations, method, gap, w, lam)
+
+    def _fit(self, w: Array, lam: Array) -> Array:
+        """The multiple of lam that belongs to the size of w."""
+        p = self.program.p
+        return lam * (np.power(lp_norm(w, p), p) / float(self.program.b @ lam))
+
+    def _certify_exactly(self, w: Array, lam: Array, hidden: float) -> tuple[Array, Array, bool]:
+        """Lengthen w until no row falls short, which a small margin makes of any rounding."""
+        start = w, lam
+        for _ in range(LENGTHENINGS):
+            exact = measure_exactly(self.program, w, lam, hidden)
+            if exact is None or not exact.gap + exact.rounding <= self.tol:
+                break
+            short = 1 - float(exact.y.min())
+            excess = float(lam @ (exact.y - 1)) / float(lam.sum())
+            if short <= 0 and excess + exact.rounding <= self.tol:
+                return w, lam, True
+            w = w * (1 + abs(short)) if short > 0 else w / float(exact.y.min())
+            lam = self._fit(w, lam)
+        return *start, False
 
     def _decide(self, path: Path, lam: Array) -> Outcome:
         """No w was found: prove that there is none, find it in rational numbers, or bound it.
@@ -311,7 +332,7 @@ class _Solve:
                 lam[k] = float(value)
             proof = Proof("rational numbers", multipliers)
             return replace(missed, status=Status.INFEASIBLE, farkas=lam, proof=proof)
-        w = scale_to_lead(program, decision.combine(find_exact_rows(program))[0])
+        w = scale_to_lead(program, decision.combine(find_exact_rows(program)))
         if w is None:
             return replace(missed, status=Status.MARGIN_BELOW)
         return self._continue(w, decision.multiply(program.constraints.num_rows))
