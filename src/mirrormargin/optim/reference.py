@@ -105,16 +105,20 @@ class ReferenceMirrorDescent(_Reference):
 
         def decrease(lr: float) -> float:
             pairs = zip(self.u, grads, strict=True)
-            return sum(
-                float((g * (self.to_primal(u) - self.to_primal(u - lr * g))).sum())
-                for u, g in pairs
-            )
+            return sum(float((g * self.primal_change(u, lr * g)).sum()) for u, g in pairs)
 
         if not any(g.any() for g in grads):
             return 0.0
         if not all(g.isfinite().all() for g in grads):
             return float("nan")
         return bisect_step(decrease, target, self.max_lr)
+
+
+    def primal_change(self, u: Tensor, step: Tensor) -> Tensor:
+        """to_primal(u) - to_primal(u - step); a short step would cancel in the difference."""
+        w, share = self.to_primal(u), step / u
+        short = -w * torch.expm1(torch.log1p(-share) / (self.p - 1))
+        return torch.where(share.abs() < 0.5, short, w - self.to_primal(u - step))
 
 
 def bisect_step(decrease: Callable[[float], float], target: float, max_lr: float) -> float:

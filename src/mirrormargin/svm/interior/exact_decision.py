@@ -115,7 +115,9 @@ class _Search:
             if k is None:
                 k = self._find_violated(rest)
             if k is None:
-                return Decision(True, self._unscale(self.active, self.num, self.den))
+                # The integer rows ask for 2^top times as much: w is as many times as long.
+                den = self.den * Fraction(4) ** int(self.rows.exponent.max())
+                return Decision(True, self._unscale(self.active, self.num, den))
             proof = self._satisfy(k)
             if proof is not None:
                 return proof
@@ -192,11 +194,11 @@ class _Search:
         total = sum(int(x) * int(self.b[j]) for x, j in zip(num, rows, strict=True))
         return Decision(False, self._unscale(rows, num, total))
 
-    def _unscale(self, rows: list[int], num: Whole, den: int) -> dict[int, Fraction]:
+    def _unscale(self, rows: list[int], num: Whole, den: int | Fraction) -> dict[int, Fraction]:
         """Multipliers of the rows as they are, from those of the integer rows."""
         top = int(self.rows.exponent.max())
         return {
-            k: Fraction(int(x), den) * Fraction(2) ** (top - int(self.rows.exponent[k]))
+            k: Fraction(int(x)) / den * Fraction(2) ** (top - int(self.rows.exponent[k]))
             for k, x in zip(rows, num, strict=True)
             if x
         }
