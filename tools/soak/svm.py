@@ -56,8 +56,7 @@ class Case:
     def describe(self) -> str:
         n, T, d = self.tokens.shape
         return (
-            f"{self.family} by {self.solver}, n={n}, T={T}, d={d}, p={self.p:.3g},"
-            f" tol={self.tol:g}"
+            f"{self.family} by {self.solver}, n={n}, T={T}, d={d}, p={self.p:.3g}, tol={self.tol:g}"
         )
 
 
@@ -346,32 +345,39 @@ def _combine(rows: _Rows, lam: list[Fraction]) -> list[Fraction]:
 
 
 def _complete(rows: _Rows, lam: list[Fraction]) -> list[Fraction] | None:
-    """Change the largest multipliers so that the rows cancel exactly, by elimination."""
-    order = sorted(range(len(lam)), key=lambda k: -abs(lam[k]))
-    rest = [-x for x in _combine(rows, lam)]
-    basis: list[tuple[int, list[Fraction], dict[int, Fraction]]] = []
-    for k in order:
-        row, made = list(rows.A[k]), {k: Fraction(1)}
-        for pivot, other, parts in basis:
-            if factor := row[pivot]:
-                row = [a - factor * c for a, c in zip(row, other, strict=True)]
-                for j, x in parts.items():
-                    made[j] = made.get(j, Fraction(0)) - factor * x
-        pivot = next((j for j, a in enumerate(row) if a), None)
-        if pivot is None:
+    """The nearest multipliers that cancel the rows, each counted relative to its size.
+
+    ``lam + diag(lam)^2 A x`` with ``A' diag(lam)^2 A x = -A' lam``, solved by elimination.
+    """
+    largest = max(abs(x) for x in lam)
+    weights = [(largest if equal else x) ** 2 for x, equal in zip(lam, rows.equality, strict=True)]
+    D = len(rows.A[0])
+    used = [(w, row) for w, row in zip(weights, rows.A, strict=True) if w]
+    system = [
+        [sum((w * row[i] * row[j] for w, row in used), Fraction(0)) for j in range(D)] + [-rest]
+        for i, rest in enumerate(_combine(rows, lam))
+    ]
+    pivots: list[int] = []
+    for column in range(D):
+        found = next((k for k in range(len(pivots), D) if system[k][column]), None)
+        if found is None:
             continue
-        unit = row[pivot]
-        made = {j: x / unit for j, x in made.items()}
-        basis.append((pivot, [a / unit for a in row], made))
-        if len(basis) == len(row):
-            break
-    changed = list(lam)
-    for pivot, row, parts in basis:
-        if factor := rest[pivot]:
-            rest = [a - factor * c for a, c in zip(rest, row, strict=True)]
-            for j, x in parts.items():
-                changed[j] += factor * x
-    return None if any(rest) else changed
+        k = len(pivots)
+        system[k], system[found] = system[found], system[k]
+        unit = system[k][column]
+        system[k] = [a / unit for a in system[k]]
+        for other in range(D):
+            if other != k and (factor := system[other][column]):
+                pairs = zip(system[other], system[k], strict=True)
+                system[other] = [a - factor * c for a, c in pairs]
+        pivots.append(column)
+    if any(line[-1] for line in system[len(pivots) :]):
+        return None
+    x = [Fraction(0)] * D
+    for k, column in enumerate(pivots):
+        x[column] = system[k][-1]
+    changes = (sum(a * c for a, c in zip(row, x, strict=True)) for row in rows.A)
+    return [old + w * d for old, w, d in zip(lam, weights, changes, strict=True)]
 
 
 def _norm(case: Case, x: list[Fraction], *, dual: bool = False) -> Any:

@@ -113,7 +113,6 @@ class ReferenceMirrorDescent(_Reference):
             return float("nan")
         return bisect_step(decrease, target, self.max_lr)
 
-
     def primal_change(self, u: Tensor, step: Tensor) -> Tensor:
         """to_primal(u) - to_primal(u - step); a short step would cancel in the difference."""
         w, share = self.to_primal(u), step / u

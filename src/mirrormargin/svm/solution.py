@@ -180,8 +180,8 @@ class CertifiedSolution(ABC):
             )
         if certificate is not None and self.status is Status.MARGIN_BELOW:
             raise MarginBelowError(
-                f"the margin is below {certificate.bound:.1e} of the largest constraint: nothing that"
-                " separates was found in float64, nor a proof that there is nothing:"
+                f"the margin is below {certificate.bound:.1e} of the largest constraint: nothing"
+                " that separates was found in float64, nor a proof that there is nothing:"
                 f" {self.remedy}",
                 self,
             )

@@ -117,9 +117,7 @@ def solve_candidate(
         return None
 
 
-def _solve_candidate(
-    problem: AttentionProblem, selection: NDArray[np.intp], p: float
-) -> Candidate:
+def _solve_candidate(problem: AttentionProblem, selection: NDArray[np.intp], p: float) -> Candidate:
     features = problem.tokens[np.arange(problem.num_sequences), selection]
     decoder = solve_decoder_svm(features, problem.labels, p)
     rhs = decoder.support.astype(float)

@@ -130,4 +130,3 @@ def _take_rows(constraints: Constraints, used: NDArray[np.intp]) -> Array:
         return constraints.matrix[used]
     unit: Callable[[int], Array] = lambda k: np.eye(1, constraints.num_rows, k)[0]  # noqa: E731
     return np.stack([constraints.adjoint(unit(int(k))) for k in used])
-
