@@ -1,7 +1,8 @@
 """SIGINT and SIGTERM: raised at once, or noted until a loop can stop without losing anything.
 
 A signal that comes while a module is imported ends the process there and then: an exception would
-have to pass through the C code of a library that is half set up, and some abort on it.
+have to pass through the C code of a library that is half set up, and some abort on it. One that
+comes while an object is deleted, where Python drops exceptions, is raised again after that.
 """
 
 from __future__ import annotations
@@ -117,6 +118,13 @@ def _handle(act: Callable[[], None]) -> Iterator[None]:
             _end_at_once()
         act()
 
+    def raise_again(dropped: sys.UnraisableHookArgs) -> None:
+        if isinstance(dropped.exc_value, _Interrupt) and _received is not None:
+            os.kill(os.getpid(), _received)
+        else:
+            hook(dropped)
+
+    hook, sys.unraisablehook = sys.unraisablehook, raise_again
     before = {number: signal.getsignal(number) for number in SIGNALS}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:  # as under nohup
@@ -126,3 +134,4 @@ def _handle(act: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        sys.unraisablehook = hook
