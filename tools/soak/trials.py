@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tools.soak.interruptions import INTERRUPTIONS
 from tools.soak.trial import Trial
 
 __all__ = ["TRIALS"]
 
-TRIALS: tuple[Trial, ...] = ()
+TRIALS: tuple[Trial, ...] = (INTERRUPTIONS,)
