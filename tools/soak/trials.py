@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tools.soak.damage import DAMAGE
 from tools.soak.interruptions import INTERRUPTIONS
 from tools.soak.trial import Trial
 
 __all__ = ["TRIALS"]
 
-TRIALS: tuple[Trial, ...] = (INTERRUPTIONS,)
+TRIALS: tuple[Trial, ...] = (INTERRUPTIONS, DAMAGE)

@@ -1,7 +1,7 @@
 """Pieces of work that take a second or two, one for each kind of run, and what they leave.
 
-All that a work writes is below one folder, so that it can be interrupted, put on a bad disk, or done
-by several processes at once, and then be compared with what it leaves when nobody disturbs it.
+All that a work writes is below one folder, so that it can be interrupted, put on a bad disk, or
+done by several processes at once, and then be compared with what it leaves undisturbed.
 """
 
 from __future__ import annotations
@@ -103,42 +103,16 @@ WORKS = {
     for work in (
         Work(
             "train",
-            tuple(
-                [
-                    "train",
-                    "digits/tiny",
-                    "--epochs",
-                    "2",
-                    "--num-train",
-                    "200",
-                    "--batch-size",
-                    "20",
-                    "--threads",
-                    "1",
-                    "--checkpoint-every",
-                    "0",
-                    "--quiet",
-                ]
+            (
+                *("train", "digits/tiny", "--epochs", "2", "--num-train", "200"),
+                *("--batch-size", "20", "--threads", "1", "--checkpoint-every", "0", "--quiet"),
             ),
         ),
         Work(
             "lab",
-            tuple(
-                [
-                    "lab",
-                    "train",
-                    "unit_sphere",
-                    "--seed",
-                    "1-4",
-                    "--p",
-                    "1.75",
-                    "3",
-                    "--steps",
-                    "20000",
-                    "--threads",
-                    "1",
-                    "--quiet",
-                ]
+            (
+                *("lab", "train", "unit_sphere", "--seed", "1-4", "--p", "1.75", "3"),
+                *("--steps", "20000", "--threads", "1", "--quiet"),
             ),
             again=_resume_lab,
             function="tools.soak.work:run_lab",
