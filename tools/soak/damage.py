@@ -194,7 +194,6 @@ KINDS = (
     _Kind("records/*/*/*.json", _read_record),
     _Kind("tables/*.json", _read_table),
     _Kind("cache/mirrormargin/prepared/*.npz", _read_data),
-    _Kind("cache/mirrormargin/verified/*.json", _read_data),
 )
 
 _home: Path | None = None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tools.soak.damage import DAMAGE
+from tools.soak.disks import DISKS
 from tools.soak.interruptions import INTERRUPTIONS
+from tools.soak.shared_folders import SHARED_FOLDERS
 from tools.soak.trial import Trial
 
 __all__ = ["TRIALS"]
 
-TRIALS: tuple[Trial, ...] = (INTERRUPTIONS, DAMAGE)
+TRIALS: tuple[Trial, ...] = (INTERRUPTIONS, DAMAGE, DISKS, SHARED_FOLDERS)

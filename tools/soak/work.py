@@ -57,10 +57,11 @@ class Work:
 
 @dataclass(frozen=True)
 class Reference:
-    """A work that nobody disturbed: its exit code, what it left, and how long it took."""
+    """A work that nobody disturbed: its exit code, what it left in how many bytes and seconds."""
 
     code: int
     files: dict[str, bytes]
+    num_bytes: int
     seconds: float
 
 
@@ -97,7 +98,7 @@ def _resume_lab(folder: Path) -> list[str] | None:
     return ["lab", "train", "--resume", str(folder / "run"), "--threads", "1", "--quiet"]
 
 
-_CURVES = ("--quiet", "--overwrite")
+_REPLACE = ("--quiet", "--overwrite")
 WORKS = {
     work.name: work
     for work in (
@@ -117,10 +118,15 @@ WORKS = {
             again=_resume_lab,
             function="tools.soak.work:run_lab",
         ),
-        Work("flow", ("lab", "flow", "unit_sphere", "--p", "2", "3", "--decades", "20", *_CURVES)),
+        Work("flow", ("lab", "flow", "unit_sphere", "--p", "2", "3", "--decades", "20", *_REPLACE)),
         Work(
             "path",
-            ("lab", "path", "unit_sphere", "--p", "2", "1.75", "--num-radii", "6", *_CURVES),
+            ("lab", "path", "unit_sphere", "--p", "2", "1.75", "--num-radii", "6", *_REPLACE),
+        ),
+        Work(
+            "solve",
+            ("lab", "solve", "unit_sphere", "--p", "1.5", "2", "--seed", "1-5", *_REPLACE),
+            ("--out", "{}/solution.json"),
         ),
         Work(
             "reproduce",
@@ -162,7 +168,9 @@ def make_references(
         if code not in (0, 1):
             raise RuntimeError(f"{' '.join(work.argv)} ended with {code}: {said}")
         seconds = time.monotonic() - start
-        references[name] = Reference(code, collect(own / "alone"), seconds)
+        files = collect(own / "alone")
+        num_bytes = sum((own / "alone" / one).stat().st_size for one in files)
+        references[name] = Reference(code, files, num_bytes, seconds)
     return references
 
 
