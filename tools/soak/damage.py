@@ -8,7 +8,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -201,22 +201,27 @@ _expected: dict[int, Any] = {}
 
 
 @contextmanager
-def open_session(folder: Path) -> Iterator[None]:
-    """One of every kind of file, and what each is read as."""
+def open_session(
+    folder: Path, parts: tuple[str, ...] = ("trainings", "lab", "claims")
+) -> Iterator[None]:
+    """One of every kind of file, or of these parts of the product."""
     global _home
     _home = folder / "home"
     _home.mkdir()
-    _make(_home)
-    yield
-    _expected.clear()
-    _home = None
+    makers = {"trainings": _make_trainings, "lab": _make_lab, "claims": _make_claims}
+    for part in parts:
+        makers[part](_home)
+    try:
+        yield
+    finally:
+        _expected.clear()
+        _home = None
 
 
-def _make(home: Path) -> None:
+def _make_trainings(home: Path) -> None:
     import torch
 
     from mirrormargin.claims.campaign.records import write_record
-    from mirrormargin.claims.evidence import find_record, store_record
     from mirrormargin.training.folder import TrainingFolder
     from mirrormargin.training.loop import train_model
 
@@ -228,42 +233,46 @@ def _make(home: Path) -> None:
         rows.append(f"{' '.join(words)} x{number} {('dull', 'lovely')[number % 2]},c{number % 2}")
     (home / "reviews.csv").write_text("\n".join(rows) + "\n")
     _train(home)
-    config = TrainingFolder(home / "run").read_config()
+    folder = TrainingFolder(home / "run")
     for form in ("safetensors", "sparse"):
-        prune = ("prune", "{}/run", "--share", "0.9", "--format", form, "--quiet")
-        _command(*prune)(home)
+        _command("prune", "{}/run", "--share", "0.9", "--format", form, "--quiet")(home)
 
     def stop(step: int, num_steps: int, known: Any) -> None:
         if step == num_steps - 1:
             raise KeyboardInterrupt
 
-    # The first call leaves prepared data and stamps in the cache.
-    shutil.copytree(home / "run", home / "half")
-    _read_data(home)
-    shutil.rmtree(home / "half")
     with suppress(KeyboardInterrupt):
-        train_model(config, folder=home / "half", on_step=stop)
+        train_model(folder.read_config(), folder=home / "half", on_step=stop)
+    _read_data(home)  # leaves prepared data in the cache
+    record = {"key": "imdb-tiny/adamw/lr1-seed0", **(folder.read_summary() or {})}
+    write_record(home / "records", record)
+
+
+def _make_lab(home: Path) -> None:
     lab = ("unit_sphere", "--quiet", "--out")
     _command("lab", "train", *lab, "{}/lab", "--steps", "300", "--threads", "1")(home)
     _command("lab", "flow", *lab, "{}/flow", "--decades", "5")(home)
     _command("lab", "path", *lab, "{}/path", "--num-radii", "4")(home)
     _command("lab", "path", "joint_toy", "--joint", "--num-radii", "3", "--out", "{}/joint")(home)
     _command("lab", "solve", *lab, "{}/solution.json")(home)
-    _command("reproduce", "A.fig.trajectory", "--workers", "1", "--quiet", "--out", "{}/claims")(
-        home
-    )
-    summary = TrainingFolder(home / "run").read_summary()
-    write_record(home / "records", {"key": "imdb-tiny/adamw/lr1-seed0", **(summary or {})})
+
+
+def _make_claims(home: Path) -> None:
+    from mirrormargin.claims.evidence import find_record, store_record
+
+    claims = ("reproduce", "A.fig.trajectory", "--workers", "1", "--quiet")
+    _command(*claims, "--out", "{}/claims")(home)
     table = find_record("imdb")
     assert table is not None
     (home / "tables").mkdir()
-    store_record(home / "tables", replace(table))
+    store_record(home / "tables", table)
 
 
 def try_case(generator: np.random.Generator, folder: Path) -> Outcome:
     """Damage one file, and read it as a user would."""
     assert _home is not None
-    number = int(generator.integers(len(KINDS)))
+    known = [number for number, kind in enumerate(KINDS) if any(_home.glob(kind.files))]
+    number = known[generator.integers(len(known))]
     kind = KINDS[number]
     if number not in _expected:
         _expected[number] = _read(kind, _copy(folder / "whole"))

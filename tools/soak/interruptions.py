@@ -22,9 +22,14 @@ __all__ = ["INTERRUPTIONS", "describe_difference", "open_session"]
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 WORDS = {signal.SIGTERM: "terminated", signal.SIGINT: "interrupted"}
 START_UPS = 0.1  # share of the cases that begin a Python of their own
-PROGRAM = (
-    "import sys; from mirrormargin.cli import main; print('go', flush=True); sys.exit(main({!r}))"
-)
+# A shell that starts the trial in the background lets it ignore interrupts.
+PROGRAM = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from mirrormargin.cli import main
+print("go", flush=True)
+sys.exit(main({!r}))
+"""
 
 
 @dataclass

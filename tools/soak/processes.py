@@ -142,8 +142,9 @@ class ForkingServer:
 
 
 def report(text: str) -> None:
-    """Say something to whoever started this process."""
-    _write(f"say {os.getpid()} {text}")
+    """Say something to whoever started this process, if a server did."""
+    if _talk is not None:
+        _write(f"say {os.getpid()} {text}")
 
 
 def run_command(argv: list[str], out: str, errors: str) -> int:
@@ -157,10 +158,11 @@ def run_command(argv: list[str], out: str, errors: str) -> int:
     return main(argv)
 
 
-_talk = 1  # where the server's lines go: its processes may close their standard output
+_talk: int | None = None  # where the server's lines go: a process may redirect its output
 
 
 def _write(line: str) -> None:
+    assert _talk is not None
     os.write(_talk, line.encode() + b"\n")  # whole lines, whoever is killed
 
 
@@ -171,6 +173,8 @@ def _call(function: str, arguments: list[Any]) -> Any:
 
 def _serve() -> None:
     global _talk
+    # A shell that starts the trial in the background lets it ignore interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     _talk = os.dup(1)
     os.dup2(2, 1)
     processes: set[int] = set()

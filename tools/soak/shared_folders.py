@@ -56,6 +56,7 @@ def _do_together(generator: np.random.Generator, folder: Path) -> Outcome:
     home = folder / "home"
     home.mkdir()
     pids, errors, story = [], [], work.name
+    looks = _server.start("tools.soak.shared_folders:look", str(home), 1.5 * reference.seconds)
     for number in range(generator.integers(2, 5)):
         errors.append(folder / f"errors-{number}")
         argv = work.begin(home)
@@ -63,7 +64,6 @@ def _do_together(generator: np.random.Generator, folder: Path) -> Outcome:
         pause = generator.uniform(0, 0.7 * reference.seconds) * (generator.random() < 0.7)
         story += f", next after {pause:.2f} s"
         time.sleep(pause)
-    looks = _server.start("tools.soak.shared_folders:look", str(home), 0.5 * reference.seconds)
     codes = [_server.wait(pid).code for pid in pids]
     looked = _server.wait(looks)
     said = [path.read_text(errors="replace") if path.exists() else "" for path in errors]
