@@ -8,7 +8,7 @@ from tools.soak.shared_folders import SHARED_FOLDERS, open_session
 
 
 def test_processes_in_one_folder_lose_nothing(tmp_path):
-    with open_session(tmp_path, names=("solve", "flow")):
+    with open_session(tmp_path, names=("solve",)):
         outcomes = [make_case(SHARED_FOLDERS, 0, number, tmp_path) for number in range(4)]
     assert [one.what for one in outcomes if one.kind == "wrong"] == []
 

@@ -107,7 +107,8 @@ def _flatten(value: Any) -> Any:
         return [_flatten(one) for one in value]
     if hasattr(value, "tokens"):  # a problem
         return [_flatten(getattr(value, name)) for name in ("tokens", "queries", "labels", "head")]
-    return repr(value)
+    text = repr(value)
+    return type(value).__name__ if " at 0x" in text else text  # what is not kept has no values
 
 
 def _read_claims(home: Path) -> Any:

@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 IMPORTS = "<frozen importlib._bootstrap>"  # the file of the code that imports modules
+AGAIN = 0.01  # seconds until a signal comes again whose exception was dropped
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _received: signal.Signals | None = None  # the last one, since main() began
 
@@ -120,10 +121,15 @@ def _handle(act: Callable[[], None]) -> Iterator[None]:
 
     def raise_again(dropped: sys.UnraisableHookArgs) -> None:
         if isinstance(dropped.exc_value, _Interrupt) and _received is not None:
-            os.kill(os.getpid(), _received)
+            # Later: what is raised in here is dropped too.
+            again = threading.Timer(AGAIN, os.kill, (os.getpid(), _received))
+            again.daemon = True
+            again.start()
+            timers.append(again)
         else:
             hook(dropped)
 
+    timers: list[threading.Timer] = []
     hook, sys.unraisablehook = sys.unraisablehook, raise_again
     before = {number: signal.getsignal(number) for number in SIGNALS}
     for number, handler in before.items():
@@ -132,6 +138,8 @@ def _handle(act: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
+        for again in timers:
+            again.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
         sys.unraisablehook = hook
