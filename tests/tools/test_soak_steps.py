@@ -8,18 +8,18 @@ import mirrormargin as mm
 from mirrormargin.optim import plain
 from mirrormargin.optim.reference import ReferenceMirrorDescent
 from tools.soak.__main__ import make_trial
-from tools.soak.steps import TRIAL
+from tools.soak.steps import STEPS
 
 
 def test_a_sample_holds():
-    counts = make_trial(TRIAL, 1, list(range(25)))
+    counts = make_trial(STEPS, 1, list(range(25)))
     assert counts["wrong"] == 0
     assert counts["held"] > 15
 
 
 def _count_wrong(monkeypatch: pytest.MonkeyPatch, target: object, name: str, other: object) -> int:
     monkeypatch.setattr(target, name, other)
-    return make_trial(TRIAL, 1, list(range(25)))["wrong"]
+    return make_trial(STEPS, 1, list(range(25)))["wrong"]
 
 
 def test_a_step_that_is_a_little_too_long_is_seen(monkeypatch):
@@ -48,7 +48,7 @@ def test_a_refused_step_that_changes_weights_is_seen(monkeypatch):
     monkeypatch.setattr(mm.MirrorAdam, "_is_admitted", admit)
     wrong = 0
     for start in range(0, 400, 25):
-        wrong += make_trial(TRIAL, 1, list(range(start, start + 25)))["wrong"]
+        wrong += make_trial(STEPS, 1, list(range(start, start + 25)))["wrong"]
         if wrong:
             break
     assert wrong > 0

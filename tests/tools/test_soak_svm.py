@@ -11,7 +11,7 @@ import pytest
 
 from mirrormargin.svm.interior.program import Status
 from tools.soak.__main__ import make_trial
-from tools.soak.svm import FAMILIES, TRIAL, Case, check_solution, solve
+from tools.soak.svm import FAMILIES, SVM, Case, check_solution, solve
 
 
 def _case(family: str, seed: int, **options: Any) -> Case:
@@ -20,7 +20,7 @@ def _case(family: str, seed: int, **options: Any) -> Case:
 
 
 def test_a_sample_holds():
-    counts = make_trial(TRIAL, 1, list(range(50)))
+    counts = make_trial(SVM, 1, list(range(50)))
     assert counts["wrong"] == 0
     assert counts["held"] > 30
 

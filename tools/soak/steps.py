@@ -31,7 +31,7 @@ from mirrormargin.errors import NonFiniteGradientError
 from mirrormargin.optim.reference import ReferenceMirrorAdam, ReferenceMirrorDescent
 from tools.soak.trial import Outcome, Trial
 
-__all__ = ["TRIAL", "Case", "check_step", "make_case"]
+__all__ = ["STEPS", "Case", "check_step", "make_case"]
 
 ACCURACY = 1e-6
 ULPS = 4
@@ -338,7 +338,7 @@ def one_thread(folder: Path) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-TRIAL = Trial(
+STEPS = Trial(
     name="steps",
     title="optimizer steps against the reference over dtypes, shapes, scales, non-finite values",
     number=2000,

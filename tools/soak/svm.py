@@ -32,7 +32,7 @@ from mirrormargin.svm import (
 )
 from tools.soak.trial import Outcome, Trial
 
-__all__ = ["TRIAL", "Case", "check_solution", "make_case"]
+__all__ = ["SVM", "Case", "check_solution", "make_case"]
 
 Array = NDArray[Any]
 
@@ -406,7 +406,7 @@ def _to_float(x: Fraction | int) -> Any:
     return mpmath.mpf(x.numerator) / x.denominator
 
 
-TRIAL = Trial(
+SVM = Trial(
     name="svm",
     title="attention SVMs, feasible, infeasible and in between, checked exactly",
     number=3000,

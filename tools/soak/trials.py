@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from tools.soak import steps, svm
+from tools.soak.damage import DAMAGE
+from tools.soak.disks import DISKS
+from tools.soak.interruptions import INTERRUPTIONS
+from tools.soak.shared_folders import SHARED_FOLDERS
+from tools.soak.steps import STEPS
+from tools.soak.svm import SVM
 from tools.soak.trial import Trial
 
 __all__ = ["TRIALS"]
 
-TRIALS: tuple[Trial, ...] = (svm.TRIAL, steps.TRIAL)
+TRIALS: tuple[Trial, ...] = (INTERRUPTIONS, DAMAGE, DISKS, SVM, STEPS, SHARED_FOLDERS)

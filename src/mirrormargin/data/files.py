@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -159,9 +158,9 @@ def prepare(key: dict[str, Any], make: Callable[[], tuple[Arrays, str]]) -> tupl
     """
     text = json.dumps({"format": FORMAT, **key}, sort_keys=True)
     path = find_cache() / "prepared" / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
-    # A file that cannot be read, or is damaged, is made again.
+    # A file that cannot be read, or is damaged in whatever way, is made again.
     with (
-        suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile),
+        suppress(Exception),
         open(path, "rb") as stream,
         np.load(stream, allow_pickle=False) as file,
     ):
