@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import RunError
-from mirrormargin.runs import read_run, write_atomically, write_run
+from mirrormargin.runs import parse_json, read_run, write_atomically, write_run
 
 __all__ = [
     "EVIDENCE",
@@ -135,7 +135,7 @@ def find_record(experiment: str, folder: Path | None = None) -> Evidence | None:
     if not file.is_file():
         return None
     try:
-        record = json.loads(file.read_bytes())
+        record = parse_json(file.read_bytes())
         missing = [key for key in RECORD_KEYS if key not in record]
         if missing:
             raise RunError(f"the record {file} lacks {', '.join(missing)}")

@@ -6,7 +6,6 @@ OUT/trainings/     checkpoints and weights of the latter
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -28,7 +27,8 @@ from mirrormargin.claims.campaign.records import (
 from mirrormargin.claims.evidence import RUN_NOW, STORED, Evidence, find_record, store_record
 from mirrormargin.claims.registry import STORIES
 from mirrormargin.claims.story import Story
-from mirrormargin.errors import DataError, ModelError
+from mirrormargin.errors import DataError, ModelError, RunError
+from mirrormargin.runs import read_json
 from mirrormargin.training.config import Seeds
 
 __all__ = ["Trainings", "store_tables"]
@@ -139,9 +139,9 @@ def _read(folder: Path) -> dict[str, dict[str, Any]]:
     found = {}
     for file in folder.glob("*.json"):
         try:
-            record = json.loads(file.read_bytes())
+            record = read_json(file)
             found[record["key"]] = {"digest": record["digest"], **record}
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, RunError, KeyError, TypeError):
             continue
     return found
 

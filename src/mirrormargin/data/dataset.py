@@ -27,6 +27,8 @@ __all__ = [
     "InputForm",
     "Split",
     "augment_images",
+    "check_encodable",
+    "check_label",
     "check_num_train",
     "compute_share",
     "describe_subset",
@@ -36,6 +38,7 @@ __all__ = [
     "split_classes",
 ]
 
+MOST_LABEL = 1000  # characters of the name of a class
 SHIFT = 4  # pixels, as in paper A
 
 
@@ -177,6 +180,37 @@ def compute_share(key: str) -> float:
     """A number in [0, 1) that looks drawn, and depends on the key alone."""
     digest = hashlib.sha256(key.encode(errors="surrogatepass")).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
+
+
+def check_label(label: str, where: str) -> str:
+    """The name of a class, once it is short enough and can be written to a file.
+
+    Raises:
+        DataError: If it is not. ``where`` begins the message.
+    """
+    if len(label) > MOST_LABEL:
+        raise DataError(
+            f"{where} has {len(label):,} characters: the name of a class has at most"
+            f" {MOST_LABEL}; is this the column of the classes?"
+        )
+    check_encodable(label, where)
+    return label
+
+
+def check_encodable(text: str, where: str) -> None:
+    """Refuse halves of characters, which no file can hold, before anything is trained on them.
+
+    Raises:
+        DataError: If there is one. ``where`` begins the message.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = ascii(text[error.start])
+        raise DataError(
+            f"{where} holds {half} at character {error.start + 1}, half of a character (a lone"
+            " surrogate): write the whole one, or remove it"
+        ) from None
 
 
 def normalize(text: str) -> str:

@@ -11,16 +11,14 @@ So a folder can be written again at any time, and a reader finds the old run or 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import RunError
+from mirrormargin.runs.arrays import pack_arrays, read_arrays
 from mirrormargin.runs.documents import check_seal, read_json, seal
 from mirrormargin.runs.files import write_atomically
 
@@ -52,9 +50,7 @@ def write_run(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{folder} cannot be made: {error.strerror}") from error
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # pyright: ignore[reportArgumentType]
-    contents = buffer.getvalue()
+    contents = pack_arrays(arrays)
     digest = hashlib.sha256(contents).hexdigest()
     name = f"arrays-{digest[:16]}.npz"
     write_atomically(folder / name, lambda file: file.write(contents))
@@ -91,10 +87,6 @@ def read_run(folder: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, N
         contents = (folder / name).read_bytes()
         if hashlib.sha256(contents).hexdigest() != digest:
             raise RunError(f"{folder / name} is damaged: its sha256 is not that of {RUN_FILE}")
-        with np.load(io.BytesIO(contents), allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
     except OSError as error:
         raise RunError(f"{folder / name} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise RunError(f"{folder / name} is damaged: {error}") from error
-    return document, arrays
+    return document, read_arrays(folder / name, contents)

@@ -29,7 +29,7 @@ import torch
 
 from mirrormargin.claims.campaign.grid_search import Method, Run, list_runs
 from mirrormargin.errors import ClaimError, DivergedError, RunError
-from mirrormargin.runs import hold_lock, write_atomically
+from mirrormargin.runs import hold_lock, read_json, write_atomically
 from mirrormargin.training.building import load_training_data
 from mirrormargin.training.folder import TrainingFolder
 from mirrormargin.training.loop import train_model
@@ -49,9 +49,9 @@ def read_records(folder: Path) -> dict[str, dict[str, Any]]:
     records = {}
     for path in sorted(folder.glob("*/*/*.json")):
         try:
-            record = json.loads(path.read_bytes())
+            record = read_json(path)
             records[record["key"]] = record
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, RunError, KeyError, TypeError) as error:
             raise ClaimError(
                 f"the record {path} is damaged: remove it, and it is made again"
             ) from error
