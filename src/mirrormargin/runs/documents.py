@@ -20,6 +20,7 @@ from mirrormargin.errors import MirrorMarginError, RunError
 __all__ = [
     "CHECKSUM",
     "MOST_BYTES",
+    "check_document",
     "check_seal",
     "parse_json",
     "read_json",
@@ -30,6 +31,28 @@ __all__ = [
 CHECKSUM = "checksum"
 MOST_BYTES = 1 << 26  # of a document; as Python objects it may take twenty times as much
 MOST_DEPTH = 100  # of brackets within brackets
+
+
+def check_document(
+    name: str, document: Any, *, error: type[MirrorMarginError] = RunError
+) -> dict[str, Any]:
+    """What a caller wants to have written, {} for None, once JSON can hold all of it.
+
+    Raises:
+        RunError: (or the class given) If it is no mapping, or holds other things.
+    """
+    if document is None:
+        return {}
+    try:
+        if not isinstance(document, Mapping):
+            raise TypeError("it is no dictionary")
+        return parse_json(json.dumps(dict(document), allow_nan=False))
+    except Exception as problem:  # objects may raise what they like
+        reason = " ".join(str(problem).split())[:200]
+        raise error(
+            f"{name} cannot be written as JSON ({reason}): give a dictionary of texts, finite"
+            " numbers, lists and dictionaries"
+        ) from None
 
 
 def seal(document: Mapping[str, Any]) -> dict[str, Any]:

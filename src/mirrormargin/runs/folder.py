@@ -17,6 +17,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from mirrormargin.arguments import check_path
 from mirrormargin.errors import RunError
 from mirrormargin.runs.arrays import pack_arrays, read_arrays
 from mirrormargin.runs.documents import check_seal, read_json, seal
@@ -42,7 +43,7 @@ def write_run(
     Raises:
         RunError: If the folder cannot be written, or an array holds other things.
     """
-    folder = Path(folder)
+    folder = Path(check_path("folder", folder, error=RunError))
     for key, array in arrays.items():
         if array.dtype.hasobject:
             raise RunError(f"array {key!r} holds Python objects: give numbers or strings")
@@ -68,7 +69,7 @@ def read_run(folder: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, N
     Raises:
         RunError: If there is no run, one of another kind or format, or a damaged one.
     """
-    folder = Path(folder)
+    folder = Path(check_path("folder", folder, error=RunError))
     try:
         document = read_json(folder / RUN_FILE)
         found, version = document["kind"], document["format"]
