@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 __all__ = [
+    "MOST_SEED",
     "Parameterization",
     "StepRule",
     "check_choice",
@@ -279,7 +280,13 @@ def read_items(
 def check_exponent(p: Any, *, error: Error = GeometryError) -> float:
     """The exponent of a geometry, ``1 < p <= 1000``: psi_p is strictly convex only above 1."""
     hint = "near 1, such as 1.1, weights become sparse, 2 is the Euclidean geometry"
-    return check_number("p", p, above=1.0, most=MOST_EXPONENT, hint=hint, error=error)
+    number = check_number("p", p, above=1.0, below=math.inf, hint=hint, error=error)
+    if number > MOST_EXPONENT:
+        raise error(
+            f"p is {show(p)}: give at most {MOST_EXPONENT:g}, for powers with such an exponent"
+            " leave floating point; up to 20 is tested"
+        )
+    return number
 
 
 def read_exponents(p: Any, *, error: Error = ProblemError) -> Array:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tools.soak.bad_calls import BAD_CALLS
 from tools.soak.trial import Trial
 
 __all__ = ["TRIALS"]
 
-TRIALS: tuple[Trial, ...] = ()
+TRIALS: tuple[Trial, ...] = (BAD_CALLS,)

@@ -43,7 +43,7 @@ TORCH: dict[tuple[str, str], tuple[type[Exception], ...]] = {
 
 @cache
 def train() -> Any:
-    return mm.train_attention(PROBLEM, num_steps=20, record=20)
+    return mm.train_attention(PROBLEM, num_steps=20, record=20, keep_path=True)
 
 
 @cache

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrormargin.arguments import check_choice, check_finite, check_kind, read_array, read_items
+from mirrormargin.arguments import check_choice, check_finite, check_kind, read_array
 from mirrormargin.attention.logits import attend, find_log_loss_gap, find_logit_gradient
 from mirrormargin.attention.losses import LOSSES, LossName, MarginLoss
 from mirrormargin.errors import ProblemError
@@ -271,9 +271,12 @@ def read_problems(problems: Any, *, same_loss: bool = False) -> tuple[AttentionP
     Raises:
         ProblemError: Names the first problem that does not fit.
     """
-    members = (problems,)
-    if not isinstance(problems, AttentionProblem):
-        members = read_items("problems", problems, "an AttentionProblem, or a list of them")
+    try:
+        members = (problems,) if isinstance(problems, AttentionProblem) else tuple(problems)
+    except Exception:  # objects may raise what they like
+        raise ProblemError(
+            f"problems is a {type(problems).__name__}: give an AttentionProblem, or a list of them"
+        ) from None
     if not members:
         raise ProblemError("problems is empty: give at least one AttentionProblem")
     for i, problem in enumerate(members):

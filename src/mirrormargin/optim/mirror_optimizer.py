@@ -250,7 +250,7 @@ class MirrorOptimizer(Optimizer):
                     f" {', '.join(absent)}: the checkpoint is damaged, or of another optimizer"
                 )
             for key, value in state.items():
-                if not isinstance(value, (Tensor, int, float)):
+                if not isinstance(value, (Tensor, int, float, str)):
                     raise OptimizerError(
                         f"the saved {key!r} of {self._label(number, index)} is {show(value)}: the"
                         " checkpoint is damaged"

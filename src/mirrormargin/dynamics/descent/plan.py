@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.arguments import (
+    MOST_SEED,
     check_count,
     check_flag,
     check_number,
@@ -54,16 +55,20 @@ class NormalInit:
     same_for_all_p: bool = False
 
     def __post_init__(self) -> None:
-        allowed = "at least one integer, all >= 0 and below 2^64"
         check_number("std", self.std, least=0.0)
         check_flag("same_for_all_p", self.same_for_all_p)
         given = self.seeds
         if not isinstance(given, (list, tuple, range, np.ndarray, Iterator)):
             given = (given,)
-        seeds = read_items("seeds", given, allowed)
-        if not seeds:
-            raise ProblemError(f"seeds is {show(self.seeds)}: give {allowed}")
-        object.__setattr__(self, "seeds", tuple(check_seed(seed) for seed in seeds))
+        try:
+            seeds = tuple(_read_seed(seed) for seed in given)
+        except Exception:  # objects may raise what they like
+            raise ProblemError(f"seeds is {show(self.seeds)}: give integers >= 0") from None
+        if not seeds or min(seeds) < 0 or max(seeds) > MOST_SEED:
+            raise ProblemError(
+                f"seeds is {show(self.seeds)}: give at least one integer, all >= 0 and below 2^64"
+            )
+        object.__setattr__(self, "seeds", seeds)
 
     def draw(
         self,
@@ -88,6 +93,12 @@ class NormalInit:
             rng = np.random.default_rng([seeds[k], i, p, *stream])
             out[i, j, k] = self.std * rng.normal(size=shape)
         return out
+
+
+def _read_seed(seed: Any) -> int:
+    if isinstance(seed, bool | np.bool_):
+        raise TypeError
+    return operator.index(seed)
 
 
 def read_init(
