@@ -294,8 +294,8 @@ def make_run(generator: Generator, folder: Path, samples: Path) -> Attempt:
 
 
 VALUES: tuple[Any, ...] = (
-    None, True, -1, 0, 1e308, "x", "\x1b[31m", "<script>alert(1)</script>", [], {}, [[]], ["a"], 10**30, "../../x",
-    "/etc/passwd", "\ud800",
+    None, True, -1, 0, 1e308, "x", "\x1b[31m", "<script>alert(1)</script>", [], {}, [[]], ["a"],
+    10**30, "../../x", "/etc/passwd", "\ud800",
 )  # fmt: skip
 
 

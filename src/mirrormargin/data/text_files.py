@@ -171,7 +171,7 @@ def number_rows(path: Path) -> Iterator[tuple[int, Row]]:
 
 def _parse(path: Path, line: int, text: str) -> Any:
     try:
-        return parse_json(text)
+        return parse_json(text, encodable=False)
     except json.JSONDecodeError as error:
         raise DataError(f"{path}, line {line}: not JSON: {error.msg}") from error
     except ValueError as error:

@@ -112,12 +112,14 @@ def read_limited(path: Path) -> bytes:
         return file.read(MOST_BYTES + 1)
 
 
-def parse_json(text: bytes | str, *, finite: bool = False) -> Any:
+def parse_json(text: bytes | str, *, finite: bool = False, encodable: bool = True) -> Any:
     """What a text of JSON says, from whomever it is.
 
     Args:
         text: As bytes, in UTF-8.
         finite: Whether the constants NaN and Infinity are refused.
+        encodable: Whether halves of characters (lone surrogates) are refused: they can be written
+            in JSON, but neither to a file nor to a terminal.
 
     Raises:
         ValueError: If it is no JSON, far too large or too deeply nested, has a key twice, or a
@@ -126,12 +128,17 @@ def parse_json(text: bytes | str, *, finite: bool = False) -> Any:
     if len(text) > MOST_BYTES:
         raise ValueError(f"it has more than {MOST_BYTES:,} bytes, and no document is as large")
     try:
+        text = text.decode("utf-8") if isinstance(text, bytes) else text
         document = json.loads(
-            text.decode("utf-8") if isinstance(text, bytes) else text,
+            text,
             object_pairs_hook=_refuse_twice,
             parse_constant=_refuse_constant if finite else None,
         )
         _check_depth(document, MOST_DEPTH)
+        if encodable and ("\\ud" in text or "\\uD" in text):
+            json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("it holds half of a character, a lone surrogate") from None
     except RecursionError:
         raise ValueError(f"it is nested more than {MOST_DEPTH} deep") from None
     return document
