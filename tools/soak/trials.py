@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from tools.soak.bad_calls import BAD_CALLS
+from tools.soak.damage import DAMAGE
+from tools.soak.disks import DISKS
+from tools.soak.interruptions import INTERRUPTIONS
+from tools.soak.shared_folders import SHARED_FOLDERS
 from tools.soak.trial import Trial
 
 __all__ = ["TRIALS"]
 
-TRIALS: tuple[Trial, ...] = (BAD_CALLS,)
+TRIALS: tuple[Trial, ...] = (INTERRUPTIONS, DAMAGE, DISKS, BAD_CALLS, SHARED_FOLDERS)

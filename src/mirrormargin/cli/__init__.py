@@ -79,6 +79,8 @@ def _run(argv: list[str]) -> int:
     except CycloptsError as error:
         line = describe_mistake(error)
     except MirrorMarginError as error:
+        if interrupts.is_received():  # its cause, such as the end of a worker that got it too
+            raise KeyboardInterrupt from error
         line = f"mirrormargin: error: {error}"
     print(printable(" ".join(line.split()), sys.stderr), file=sys.stderr)
     return USER_ERROR

@@ -144,8 +144,8 @@ def prepare(key: dict[str, Any], make: Callable[[], tuple[Arrays, str]]) -> tupl
     """
     text = json.dumps({"format": FORMAT, **key}, sort_keys=True)
     path = find_cache() / "prepared" / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
-    # A file that cannot be read, or is damaged, is made again.
-    with suppress(OSError, RunError, KeyError, UnicodeDecodeError):
+    # A file that cannot be read, or is damaged in whatever way, is made again.
+    with suppress(Exception):
         arrays = read_arrays(path)
         return arrays, arrays.pop("note").tobytes().decode()
     arrays, note = make()

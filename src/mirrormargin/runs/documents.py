@@ -62,21 +62,27 @@ def seal(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_seal(
-    path: str | Path, document: dict[str, Any], *, error: type[MirrorMarginError] = RunError
+    path: str | Path,
+    document: dict[str, Any],
+    *,
+    error: type[MirrorMarginError] = RunError,
+    silent: bool = False,
 ) -> dict[str, Any]:
     """The document without its checksum, once that is found right.
 
-    A document of an earlier version has none: it is taken as it is, with a warning.
+    A document of an earlier version has none: it is taken as it is, with a warning unless
+    ``silent``.
 
     Raises:
         RunError: (or the class given) If the checksum is another.
     """
     rest = {key: value for key, value in document.items() if key != CHECKSUM}
     if CHECKSUM not in document:
-        warnings.warn(
-            f"{path} has no checksum, as files of earlier versions: damage would go unnoticed",
-            stacklevel=3,
-        )
+        if not silent:
+            warnings.warn(
+                f"{path} has no checksum, as files of earlier versions: damage would go unnoticed",
+                stacklevel=3,
+            )
     elif document[CHECKSUM] != _sum(rest):
         raise error(
             f"{path} is damaged, or was edited: it is not what was written; restore a copy, or"

@@ -220,12 +220,12 @@ def _print(solution: MaxMarginSolution, row: dict[str, Any], quiet: bool) -> Non
 def _write(out: Path, problem: str, solved: list[tuple[Any, dict[str, Any]]]) -> None:
     import numpy as np
 
-    from mirrormargin.runs import write_atomically
+    from mirrormargin.runs import seal, write_atomically
 
     if out.suffix == ".json":
         solutions = [row | _to_lists(_arrays(solution)) for solution, row in solved]
         report = {"problem": problem, "solutions": solutions}
-        text = json.dumps(report, allow_nan=False).encode()
+        text = json.dumps(seal(report), allow_nan=False).encode()
         write_atomically(out, lambda file: file.write(text + b"\n"))
         return
     several_p, several_seeds = (
