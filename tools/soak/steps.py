@@ -35,7 +35,7 @@ __all__ = ["STEPS", "Case", "check_step", "make_case"]
 
 ACCURACY = 1e-6
 ULPS = 4
-STEPS = 3
+NUM_STEPS = 3
 SHAPES = [(), (0,), (1,), (7,), (3, 5), (0, 4), (5, 1, 2), (2, 3, 4, 5), (129,), (33, 31), (5000,)]
 DTYPES = [torch.float32, torch.float32, torch.float64, torch.bfloat16, torch.float16]
 PATHS: list[dict[str, Any]] = [{}, {}, {"fused": False}, {"foreach": True}]
@@ -70,7 +70,7 @@ def try_case(rng: Generator, folder: Path) -> Outcome:
     optimizer, reference = build(case)
     what = case.describe()
     kind = "held"
-    for _ in range(STEPS):
+    for _ in range(NUM_STEPS):
         loss = set_gradients(rng, case)
         before = [p.detach().clone() for p in case.params]
         finite = all(bool(p.grad.isfinite().all()) for p in case.params if p.grad is not None)

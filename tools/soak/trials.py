@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tools.soak.bad_calls import BAD_CALLS
 from tools.soak.damage import DAMAGE
 from tools.soak.disks import DISKS
 from tools.soak.interruptions import INTERRUPTIONS
@@ -12,4 +13,12 @@ from tools.soak.trial import Trial
 
 __all__ = ["TRIALS"]
 
-TRIALS: tuple[Trial, ...] = (INTERRUPTIONS, DAMAGE, DISKS, SVM, STEPS, SHARED_FOLDERS)
+TRIALS: tuple[Trial, ...] = (
+    INTERRUPTIONS,
+    DAMAGE,
+    DISKS,
+    BAD_CALLS,
+    SVM,
+    STEPS,
+    SHARED_FOLDERS,
+)

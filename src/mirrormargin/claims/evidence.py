@@ -25,6 +25,7 @@ from mirrormargin.errors import RunError
 from mirrormargin.runs import (
     CHECKSUM,
     check_seal,
+    parse_json,
     read_run,
     seal,
     write_atomically,
@@ -142,7 +143,7 @@ def find_record(experiment: str, folder: Path | None = None) -> Evidence | None:
     if not file.is_file():
         return None
     try:
-        record = check_seal(str(file), json.loads(file.read_bytes()), silent=True)
+        record = check_seal(str(file), parse_json(file.read_bytes()), silent=True)
         missing = [key for key in RECORD_KEYS if key not in record]
         if missing:
             raise RunError(f"the record {file} lacks {', '.join(missing)}")

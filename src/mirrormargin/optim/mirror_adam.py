@@ -10,13 +10,13 @@ infinite v would stop the weight for ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from mirrormargin.arguments import check_flag, check_number, show
+from mirrormargin.arguments import check_flag, check_function, check_number, show
 from mirrormargin.errors import OptimizerError
 from mirrormargin.geometry import Potential
 from mirrormargin.optim.mirror_optimizer import MirrorOptimizer, NonFinite, select_options
@@ -88,10 +88,14 @@ class MirrorAdam(MirrorOptimizer):
         check_number("eps", group["eps"], least=0.0, error=OptimizerError)
         try:
             beta1, beta2 = group["betas"]
-        except (TypeError, ValueError):
+        except Exception:  # objects may raise what they like
             raise OptimizerError(f"betas is {show(group['betas'])}: give two numbers") from None
         check_number("betas[0]", beta1, least=0.0, below=1.0, error=OptimizerError)
         check_number("betas[1]", beta2, least=0.0, below=1.0, error=OptimizerError)
+
+    def _list_state(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        more = ("max_exp_avg_sq",) if group["amsgrad"] else ()
+        return ("step", "exp_avg", "exp_avg_sq", *more)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -105,6 +109,7 @@ class MirrorAdam(MirrorOptimizer):
         """
         loss = None
         if closure is not None:
+            check_function("closure", closure, "closure()", error=OptimizerError)
             with torch.enable_grad():
                 loss = closure()
         batches = self._make_batches()

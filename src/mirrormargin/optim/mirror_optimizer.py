@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from mirrormargin.arguments import check_choice, check_exponent, check_flag, check_number, show
+from mirrormargin.arguments import (
+    check_choice,
+    check_exponent,
+    check_flag,
+    check_kind,
+    check_number,
+    read_items,
+    show,
+)
 from mirrormargin.errors import NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential, Potential
 from mirrormargin.geometry.compiler import require_numba
@@ -36,11 +44,12 @@ class MirrorOptimizer(Optimizer):
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         self._seen: dict[int, tuple[int, int]] = {}
-        if isinstance(params, (str, bytes)) or not isinstance(params, Iterable):
-            raise OptimizerError(
-                f"params is a {type(params).__name__}: give model.parameters(), a list of"
-                " tensors, or groups as mirrormargin.param_groups makes them"
+        if not isinstance(params, Tensor):  # torch says what to do with a single one
+            allowed = (
+                "model.parameters(), a list of tensors, or groups as mirrormargin.param_groups"
+                " makes them"
             )
+            params = list(read_items("params", params, allowed, error=OptimizerError))
         super().__init__(params, defaults)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -48,9 +57,16 @@ class MirrorOptimizer(Optimizer):
         self._seen = {}  # unknown weights: compare them with the dual state before use
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        check_kind(
+            "param_group", param_group, dict, "with params and options", error=OptimizerError
+        )
+        if "params" not in param_group:
+            raise OptimizerError("param_group has no params: give those that it is for")
         params = param_group["params"]
         if not isinstance(params, Tensor):
-            param_group = {**param_group, "params": list(params)}  # it may be an iterator
+            allowed = "tensors, such as model.parameters()"
+            params = list(read_items("params", params, allowed, error=OptimizerError))
+            param_group = {**param_group, "params": params}  # it may have been an iterator
         merged = {**self.defaults, **param_group}
         potential = merged["potential"]
         if isinstance(potential, LpPotential):
@@ -210,7 +226,7 @@ class MirrorOptimizer(Optimizer):
         Raises:
             OptimizerError: If a saved tensor or potential does not fit; nothing is changed then.
         """
-        groups = state_dict["param_groups"]
+        groups = self._check_structure(state_dict)
         pairs = [
             (saved_id, param, number, index)
             for number, (saved, group) in enumerate(zip(groups, self.param_groups, strict=False))
@@ -226,7 +242,19 @@ class MirrorOptimizer(Optimizer):
                     f"another optimizer than {type(self).__name__}"
                 )
         for saved_id, param, number, index in pairs:
-            for key, value in state_dict["state"].get(saved_id, {}).items():
+            state = state_dict["state"].get(saved_id, {})
+            absent = sorted(set(self._list_state(groups[number])) - state.keys()) if state else []
+            if absent:
+                raise OptimizerError(
+                    f"the saved state of {self._label(number, index)} has no"
+                    f" {', '.join(absent)}: the checkpoint is damaged, or of another optimizer"
+                )
+            for key, value in state.items():
+                if not isinstance(value, (Tensor, int, float, str)):
+                    raise OptimizerError(
+                        f"the saved {key!r} of {self._label(number, index)} is {show(value)}: the"
+                        " checkpoint is damaged"
+                    )
                 if _is_kept(key, value) and value.shape != param.shape:
                     raise OptimizerError(
                         f"the saved {key!r} of {self._label(number, index)} has shape "
@@ -254,6 +282,30 @@ class MirrorOptimizer(Optimizer):
                 else:
                     state[key] = value
         self._seen = {}
+
+    def _list_state(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        """What is kept of every tensor that has made a step, besides the dual state."""
+        return ()
+
+    def _check_structure(self, state_dict: Any) -> list[dict[str, Any]]:
+        """The saved groups, once they are as many, and as long, as those of this optimizer."""
+        try:
+            groups, states = state_dict["param_groups"], state_dict["state"]
+            sizes = [len(group["params"]) for group in groups]
+            for state in states.values():
+                state.keys()  # raises unless it is a dictionary
+        except Exception:  # anything may be given
+            raise OptimizerError(
+                f"state_dict is {show(state_dict)}: give what state_dict() of such an optimizer"
+                " returned"
+            ) from None
+        own = [len(group["params"]) for group in self.param_groups]
+        if sizes != own:
+            raise OptimizerError(
+                f"the saved groups have {sizes} parameters, this optimizer's {own}: the checkpoint"
+                " belongs to another model"
+            )
+        return groups
 
 
 def select_options(arguments: dict[str, Any]) -> dict[str, Any]:

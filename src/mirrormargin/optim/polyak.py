@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mirrormargin.arguments import show
 from mirrormargin.errors import OptimizerError
 from mirrormargin.geometry import LpPotential
 from mirrormargin.optim.tensor_batch import Batch
@@ -223,4 +224,9 @@ def _find_share(u: Tensor, step: Tensor) -> Tensor:
 
 def as_number(loss: float | Tensor) -> float:
     """A loss as a float; one on an accelerator is waited for."""
-    return float(loss.detach() if isinstance(loss, Tensor) else loss)
+    try:
+        if isinstance(loss, (str, bytes, bool)):
+            raise TypeError
+        return float(loss.detach() if isinstance(loss, Tensor) else loss)
+    except Exception:  # anything may be given
+        raise OptimizerError(f"loss is {show(loss)}: give one number") from None

@@ -17,19 +17,18 @@ same folder, whatever they are called.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import re
-import zipfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from mirrormargin.arguments import check_path
 from mirrormargin.errors import RunError
+from mirrormargin.runs.arrays import pack_arrays, read_arrays
 from mirrormargin.runs.documents import check_seal, read_json, seal
 from mirrormargin.runs.files import write_atomically
 from mirrormargin.runs.locks import LOCK, hold_folder
@@ -62,13 +61,11 @@ def write_run(
         RunError: If the folder cannot be written, another process keeps writing to it, or an array
             holds other things.
     """
-    folder = Path(folder)
+    folder = Path(check_path("folder", folder, error=RunError))
     for key, array in arrays.items():
         if array.dtype.hasobject:
             raise RunError(f"array {key!r} holds Python objects: give numbers or strings")
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # pyright: ignore[reportArgumentType]
-    contents = buffer.getvalue()
+    contents = pack_arrays(arrays)
     digest = hashlib.sha256(contents).hexdigest()
     name = f"arrays-{digest[:16]}.npz"
     whole = {"kind": kind, "format": FORMAT, **document, "arrays": {"file": name, "sha256": digest}}
@@ -93,7 +90,7 @@ def read_run(folder: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, N
     Raises:
         RunError: If there is no run, one of another kind or format, or a damaged one.
     """
-    folder = Path(folder)
+    folder = Path(check_path("folder", folder, error=RunError))
     while True:
         document = _read_document(folder, kind)
         try:
@@ -144,12 +141,9 @@ def _read_arrays(folder: Path, named: dict[str, str]) -> dict[str, NDArray[Any]]
                 f"{path} is damaged: its sha256 is not that of {RUN_FILE}; restore a copy, or make"
                 " the run again"
             )
-        with np.load(io.BytesIO(contents), allow_pickle=False) as file:
-            return {key: file[key] for key in file.files}
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise RunError(f"{path} is damaged: {error}") from error
+    return read_arrays(path, contents)
 
 
 def _find_arrays(folder: Path) -> str | None:

@@ -11,7 +11,6 @@ to the same bits.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -167,9 +166,11 @@ class Destination:
         return old
 
     def _check_kind(self, document: Path) -> None:
+        from mirrormargin.runs import read_json
+
         try:
-            kind = json.loads(document.read_bytes())["kind"]
-        except (OSError, ValueError, KeyError, TypeError):
+            kind = read_json(document)["kind"]
+        except (OSError, RunError, KeyError):
             kind = "unknown"
         if kind != self.kind:
             raise RunError(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.arguments import check_count, check_kind, show
+from mirrormargin.arguments import check_count, check_kind, read_array, show
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.dynamics.descent.record_checks import (
     check_columns,
@@ -177,8 +177,15 @@ class AttentionRecord:
         """
         if self.path is None:
             raise ProblemError("the path of W was not kept: train with keep_path=True")
-        target = np.broadcast_to(target, self.W.shape)[..., None, :, :]
-        return divergence_each(target, self.path, self.p[:, None, None], axes=2)
+        given = read_array("target", target, finite=True)
+        try:
+            wanted = np.broadcast_to(given, self.W.shape)[..., None, :, :]
+        except ValueError:
+            raise ProblemError(
+                f"target has shape {given.shape}, which does not broadcast to {self.W.shape},"
+                " (problem, p, init, d, d): give one matrix, or one for each run"
+            ) from None
+        return divergence_each(wanted, self.path, self.p[:, None, None], axes=2)
 
     def fit_rate(
         self,
