@@ -1,4 +1,4 @@
-r"""Data for language models: a text, cut into windows of T tokens, each with the token that follows.
+r"""Data for language models: a text in windows of T tokens, each with the token that follows.
 
     training     every window of the text, one for each token that it can begin at
     evaluation   windows side by side, so that each token of the text is predicted exactly once,
@@ -44,7 +44,7 @@ __all__ = [
 IGNORED = -100  # the label that torch's cross-entropy leaves out
 LENGTH = 64
 VOCAB_SIZE = 4096
-PARTS = ("train", "validation", "test")
+PARTS: tuple[str, ...] = ("train", "validation", "test")
 SEPARATOR = "\0"  # between pieces of a vocabulary in the cache; in no text
 
 Texts = dict[str, str]
@@ -152,7 +152,9 @@ def cover_text(tokens: Tensor, length: int, first: int, num_words: int | None = 
     check_count("length", length, hint="in tokens", error=DataError)
     count = len(tokens)
     padding = max(length - count, 0) if count else 0
-    inputs = torch.cat([tokens.new_tensor([first]), tokens[:-1], tokens.new_full((padding,), first)])
+    inputs = torch.cat(
+        [tokens.new_tensor([first]), tokens[:-1], tokens.new_full((padding,), first)]
+    )
     labels = torch.cat([tokens, tokens.new_full((padding,), IGNORED)])
     starts = torch.arange(0, count, length).clamp(max=max(count - length, 0))
     rows = starts[:, None] + torch.arange(length)
@@ -182,8 +184,8 @@ def read_text(path: Path, form: InputForm) -> Split:
 def _read(path: Path) -> str:
     """A text in UTF-8, plain or with .xz; ends of lines stay as they are."""
     try:
-        contents = lzma.open(path).read() if path.suffix == ".xz" else path.read_bytes()
-        return contents.decode()
+        contents = path.read_bytes()
+        return (lzma.decompress(contents) if path.suffix == ".xz" else contents).decode()
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is no text in UTF-8: {error.reason}") from error
     except (lzma.LZMAError, EOFError) as error:

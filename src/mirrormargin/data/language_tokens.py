@@ -15,6 +15,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -124,8 +125,7 @@ class WordPairs:
         pieces, missing = list(word), len(self.vocabulary)
         while len(pieces) > 1:
             ranks = [
-                self._numbers.get(first + second, missing)
-                for first, second in zip(pieces, pieces[1:], strict=False)
+                self._numbers.get(first + second, missing) for first, second in pairwise(pieces)
             ]
             oldest = min(ranks)
             if oldest == missing:
@@ -226,7 +226,7 @@ class _Merges:
     def _count(self, index: int, weight: int) -> set[Pair]:
         """Add a word's pairs to the counts, or take them away."""
         word = self.words[index]
-        pairs = list(zip(word, word[1:], strict=False))
+        pairs = list(pairwise(word))
         for pair in pairs:
             self.counts[pair] += weight
             if weight > 0:

@@ -106,7 +106,9 @@ def load_data(
         )
     if str(name) in LANGUAGE_SETS:
         if keep != "head" or num_train is not None:
-            raise DataError(f"keep and num_train are for examples with labels, and {name} is a text")
+            raise DataError(
+                f"keep and num_train are for examples with labels, and {name} is a text"
+            )
         files = find_data(str(name), data_dir, download, progress)
         return load_language_set(str(name), files, length, vocab_size)
     if is_own:

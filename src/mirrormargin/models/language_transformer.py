@@ -3,8 +3,8 @@ r"""A small causal language model: pre-LN blocks that see the past alone, with a
     x = embedding(ids) + position,   x <- block_l(x) for l = 1..L,   logits = LN(x) embedding'
 
 Row t of the logits is about token t + 1 and depends on tokens 0..t. There are no biases. Matrices
-start from N(0, init_std^2), and those that write into the residual sum (``output`` and ``contract``)
-from a standard deviation smaller by sqrt(2 L), so that the sum of 2 L of them is of that size.
+start from N(0, init_std^2). Those that write into the residual sum (``output`` and ``contract``)
+start from a standard deviation smaller by sqrt(2 L), because 2 L of their results are added up.
 """
 
 from __future__ import annotations

@@ -72,8 +72,8 @@ _IMDB_SMALL = TrainingConfig(
     frontier_size=5_000,
 )
 
-# nanoGPT's recipe for a CPU: 2,000 steps, and a look at validation data after every 250. The
-# embedding is the head too, and norms are factors near 1: only block matrices have the geometry of p.
+# nanoGPT's recipe for a CPU: 2,000 steps, evaluated after every 250. The embedding is the head too,
+# and norms are factors near 1, so only block matrices have the geometry of p.
 _SHAKESPEARE = TrainingConfig(
     name="shakespeare/char",
     data=DataConfig("shakespeare", length=64),

@@ -290,6 +290,6 @@ class _Loop:
             "epoch": position.epoch + 1,
             "train_loss": position.epoch_loss / steps,
             "train_accuracy": 100 * position.epoch_right / answers,
-            "validation_accuracy": best.get("validation_accuracy"),
+            "validation_accuracy": position.selected_accuracy if position.epochs else None,
             "validation_loss": best.get("validation_loss"),
         }

@@ -24,9 +24,10 @@ class Task:
 
     Attributes:
         name: ``classification`` or ``language``.
-        measure: ``accuracy`` or ``loss``: a field of an evaluation; with ``validation_`` in front, a
-            column of an epoch's row.
+        measure: ``accuracy`` or ``loss``: a field of an evaluation and, with ``validation_`` in
+            front, a column of an epoch's row.
         axis: How it is called beside a curve.
+        digits: After the point, where it is printed.
         is_larger_better: Which of two values is better.
         tolerance: How much worse a pruned model may be.
     """
@@ -34,6 +35,7 @@ class Task:
     name: str
     measure: str
     axis: str
+    digits: int
     is_larger_better: bool
     tolerance: float
 
@@ -49,11 +51,11 @@ class Task:
 
     def format(self, value: float) -> str:
         """The value as it is printed."""
-        return f"{value:.2f}%" if self.is_larger_better else f"{value:.4f}"
+        return f"{value:.{self.digits}f}{'%' if self.measure == 'accuracy' else ''}"
 
 
-CLASSIFICATION = Task("classification", "accuracy", "accuracy, %", True, 1.0)
-LANGUAGE = Task("language", "loss", "loss, nats per token", False, 0.05)
+CLASSIFICATION = Task("classification", "accuracy", "accuracy, %", 2, True, 1.0)
+LANGUAGE = Task("language", "loss", "loss, nats per token", 4, False, 0.05)
 
 
 def find_task(kind: str) -> Task:
@@ -63,4 +65,4 @@ def find_task(kind: str) -> Task:
 
 def read_task(config: Mapping[str, Any]) -> Task:
     """The task of a configuration as JSON has it."""
-    return find_task(config["model"]["kind"])
+    return find_task(str(config.get("model", {}).get("kind")))
