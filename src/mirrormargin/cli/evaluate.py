@@ -64,6 +64,7 @@ def evaluate(
         label_column: Column of the labels in that file. [default: as in training]
     """
     from mirrormargin import training
+    from mirrormargin.data.language_sets import read_text, thin_windows
 
     trained = training.TrainingFolder(folder)
     weights = find_weights(trained, weights)
@@ -74,13 +75,14 @@ def evaluate(
         whole = load_unchanged_data(trained, data_dir, download)
         form, name, split = whole, whole.name, split or "validation"
         part = {"validation": whole.validation, "test": whole.test, "train": whole.train}[split]
+        if whole.kind == "language" and split == "train":
+            part = thin_windows(part)
         if not len(part):
             raise TrainingError(f"{name} has no {split} part: leave out --split, or give another")
     else:
         if split is not None:
             raise TrainingError("--split and --data are both given: leave out one of the two")
         from mirrormargin.data import encode_labelled
-        from mirrormargin.data.language_sets import read_text
         from mirrormargin.data.text_files import number_labelled_texts
 
         form, name, known = trained.read_inputs(), str(data), trained.read_config().data

@@ -32,10 +32,11 @@ UNITS = {"characters": "characters", "pairs": "pieces of words"}
 
 def measure_unigram_loss(data: DataSet) -> float:
     """The loss on validation data of knowing the frequencies of tokens alone."""
+    from mirrormargin.data.language_sets import thin_windows
+
     assert data.vocabulary is not None
-    length = data.shape[0]
-    # Every window overlaps the next one by all but a token: windows side by side have each once.
-    counts = data.train.labels[::length].flatten().bincount(minlength=len(data.vocabulary))
+    learnt = thin_windows(data.train).labels.flatten()
+    counts = learnt.bincount(minlength=len(data.vocabulary))
     # A token that training lacks would cost infinitely much: each is counted once more.
     shares = (counts + 1).double() / float((counts + 1).sum())
     labels = data.validation.labels

@@ -39,6 +39,7 @@ __all__ = [
     "load_language_set",
     "make_windows",
     "read_text",
+    "thin_windows",
 ]
 
 IGNORED = -100  # the label that torch's cross-entropy leaves out
@@ -138,6 +139,12 @@ def make_windows(tokens: Tensor, length: int) -> Split:
             " give a longer text, or a smaller length"
         )
     return Split(tokens[:-1].unfold(0, length, 1), tokens[1:].unfold(0, length, 1))
+
+
+def thin_windows(windows: Split) -> Split:
+    """Of all windows those side by side, so that each token but the last few is there once."""
+    length = windows.inputs.shape[1]
+    return Split(windows.inputs[::length], windows.labels[::length])
 
 
 def cover_text(tokens: Tensor, length: int, first: int, num_words: int | None = None) -> Split:

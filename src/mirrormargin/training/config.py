@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from mirrormargin.errors import TrainingError
 from mirrormargin.training.settings import Settings, read_settings
-from mirrormargin.training.tasks import Task, find_task
+from mirrormargin.training.tasks import LANGUAGE, Task, find_task
 
 __all__ = [
     "ADAPTIVE",
@@ -275,6 +275,12 @@ class TrainingConfig(Settings):
                 "gradual pruning needs all steps to reach its share: leave out stop_accuracy and"
                 " stop_loss"
             )
+        if self.task is LANGUAGE:
+            for name in ("attention_size", "augment", "paper_protocol"):
+                if getattr(self, name):
+                    raise TrainingError(
+                        f"{name} is not supported for language models: leave it out"
+                    )
         is_changed = self.clip is not None or isinstance(self.sparsifier, L1Penalty)
         if self.optimizer.is_polyak and is_changed:
             raise TrainingError(
