@@ -82,6 +82,8 @@ def test_a_text_of_your_own_is_evaluated(run, tmp_path, capsys):
     path.write_text("tac eht sees nna\n")
     assert learnt["loss"] < read(capsys, ["evaluate", run, "--data", path, "--json"])["loss"]
     assert learnt["tokens"] == 17
+    assert main(["evaluate", str(run), "--data", str(path), "--text-column", "a"]) == 2
+    assert "--text-column is for a model that gives a class" in capsys.readouterr().err
 
 
 def test_pruning_is_measured_by_the_loss(run, tmp_path, capsys):

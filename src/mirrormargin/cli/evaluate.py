@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from mirrormargin.cli.language_models import print_evaluation
+from mirrormargin.cli.language_models import print_evaluation, refuse_class_options
 from mirrormargin.cli.options import DataFolder, Download, Json, Quiet, show_examples
 from mirrormargin.cli.terminal import print_json, print_table, say
 from mirrormargin.cli.trained_model import (
@@ -88,6 +88,9 @@ def evaluate(
         form, name, known = trained.read_inputs(), str(data), trained.read_config().data
         columns = text_column or known.text_column, label_column or known.label_column
         is_text = form.kind == "language"
+        if is_text:
+            given = {"--text-column": text_column, "--label-column": label_column}
+            refuse_class_options(given)
         part = read_text(data, form) if is_text else encode_labelled(data, form, *columns)
         if form.kind == "text":
             num_empty = sum(not text for _, text, _ in number_labelled_texts(data, *columns))

@@ -25,6 +25,8 @@ __all__ = [
     "measure_unigram_loss",
     "print_evaluation",
     "print_perplexities",
+    "refuse_class_options",
+    "refuse_language_options",
 ]
 
 UNITS = {"characters": "characters", "pairs": "pieces of words"}
