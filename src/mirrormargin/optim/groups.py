@@ -8,6 +8,7 @@ of p, and the rest for p = 2.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -185,7 +186,8 @@ def describe_groups(groups: Iterable[Mapping[str, Any]]) -> str:
 
 def _split(group: Mapping[str, Any]) -> tuple[list[str], list[Tensor]]:
     """The names, if they are known, and the tensors of a group, before or after an optimizer."""
-    entries = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
+    given = group["params"]
+    entries: list[Any] = [given] if isinstance(given, Tensor) else list(given)
     if entries and isinstance(entries[0], tuple):
         return [name for name, _ in entries], [tensor for _, tensor in entries]
     return list(group.get("param_names", ())), entries
@@ -193,12 +195,10 @@ def _split(group: Mapping[str, Any]) -> tuple[list[str], list[Tensor]]:
 
 def _fold(names: list[str], shown: int = 6) -> list[str]:
     """Names with their numbers as ``*``: the same layer of every block is one of them."""
-    folded = list(
-        dict.fromkeys(
-            ".".join("*" if part.isdecimal() and len(names) > shown else part for part in parts)
-            for parts in (name.split(".") for name in names)
-        )
-    )
+    folded = ["*".join(re.split(r"(?<=\.)\d+(?=\.)", name)) for name in names]
+    if len(set(folded)) == len(names):
+        folded = names
+    folded = list(dict.fromkeys(folded))
     more = len(folded) - shown
     return folded if more <= 0 else [*folded[:shown], f"and {more} more"]
 

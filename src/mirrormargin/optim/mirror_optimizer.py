@@ -161,7 +161,7 @@ class MirrorOptimizer(Optimizer):
                 " mirrormargin.mirror_groups(model, p), which trains them at p = 2, instead of"
                 " model.parameters()",
                 MirrorMarginWarning,
-                stacklevel=5,
+                stacklevel=6,  # the caller of step, which torch has wrapped twice
             )
 
     def _label(self, group: int, index: int) -> str:

@@ -157,6 +157,9 @@ def _covers(patterns: dict[str, Any], model: nn.Module) -> bool:
 def _build(config: OptimizerConfig, params: Any) -> Optimizer:
     decay: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
     mirror: dict[str, Any] = {"p": config.p, "scale": config.scale}
+    if config.name in ("MirrorDescent", "MirrorAdam"):
+        # A configuration chooses p for all of its tensors, those that start at zero too.
+        params = [{"p": config.p, **group} for group in params]
     if config.name == "MirrorDescent":
         return MirrorDescent(
             params,
