@@ -43,7 +43,7 @@ class MirrorDescent(MirrorOptimizer):
     After a step ``effective_lr`` holds the length of the step of each group.
 
     Args:
-        params: Parameters, named parameters, or groups (see :func:`mirrormargin.param_groups`).
+        params: Groups (see :func:`mirrormargin.mirror_groups`), named parameters, or parameters.
             Every option below may differ between groups.
         lr: Step size in the dual. With ``step_rule="polyak"`` it multiplies the decrease that
             the step aims for; 1 is the classical rule.

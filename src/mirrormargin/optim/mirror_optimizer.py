@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Literal, get_args
@@ -19,10 +20,11 @@ from mirrormargin.arguments import (
     read_items,
     show,
 )
-from mirrormargin.errors import NonFiniteGradientError, OptimizerError
+from mirrormargin.errors import MirrorMarginWarning, NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential, Potential
 from mirrormargin.geometry.compiler import require_numba
 from mirrormargin.geometry.lp import check_scale
+from mirrormargin.optim.groups import is_zero
 from mirrormargin.optim.plain import state_dtype
 from mirrormargin.optim.tensor_batch import (
     Batch,
@@ -37,6 +39,7 @@ from mirrormargin.optim.tensor_batch import (
 __all__ = ["MirrorOptimizer", "NonFinite", "select_options"]
 
 NonFinite = Literal["propagate", "raise", "skip"]
+FLAT = 1.5  # below this exponent a tensor that starts at 0 takes ages: w = u^2 is the last to move
 
 
 class MirrorOptimizer(Optimizer):
@@ -44,9 +47,10 @@ class MirrorOptimizer(Optimizer):
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         self._seen: dict[int, tuple[int, int]] = {}
+        self._is_chosen: list[bool] = []  # of each group: whether its p was asked for
         if not isinstance(params, Tensor):  # torch says what to do with a single one
             allowed = (
-                "model.parameters(), a list of tensors, or groups as mirrormargin.param_groups"
+                "model.parameters(), a list of tensors, or groups as mirrormargin.mirror_groups"
                 " makes them"
             )
             params = list(read_items("params", params, allowed, error=OptimizerError))
@@ -55,6 +59,7 @@ class MirrorOptimizer(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._seen = {}  # unknown weights: compare them with the dual state before use
+        self._is_chosen = [True] * len(self.param_groups)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         check_kind(
@@ -81,6 +86,7 @@ class MirrorOptimizer(Optimizer):
         self._check_params(merged)
         checked = ("p", "scale", "potential")
         super().add_param_group({**param_group, **{key: merged[key] for key in checked}})
+        self._is_chosen.append("p" in param_group or "potential" in param_group)
 
     def _check_group(self, group: dict[str, Any]) -> None:
         """Raise unless every option of the group can be used."""
@@ -125,6 +131,7 @@ class MirrorOptimizer(Optimizer):
         """Sort all tensors that have a gradient into batches; check all of them, step none."""
         for group in self.param_groups:
             self._check_group(group)  # options edited by hand are refused before any step
+        self._warn_of_flat_starts()
         batches: list[Batch] = []
         for number, group in enumerate(self.param_groups):
             found: dict[Hashable, Batch] = {}
@@ -147,6 +154,31 @@ class MirrorOptimizer(Optimizer):
                 found[key].add(param, grad, state, kappa)
             batches += found.values()
         return batches
+
+    def _warn_of_flat_starts(self) -> None:
+        """Warn, before the first step, of tensors that are 0 where the map from u to w is flat.
+
+        Whoever gives p to a group by itself has chosen its tensors, and is not warned.
+        """
+        flat = [
+            self._label(number, index)
+            for number, group in enumerate(self.param_groups)
+            if not self._is_chosen[number] and group["potential"] is None and group["p"] < FLAT
+            for index, param in enumerate(group["params"])
+            if param.grad is not None and not self.state.get(param) and is_zero(param)
+        ]
+        self._is_chosen = [True] * len(self.param_groups)
+        if flat:
+            p = min(group["p"] for group in self.param_groups)
+            more = f" and {len(flat) - 3} more" if len(flat) > 3 else ""
+            warnings.warn(
+                f"{', '.join(flat[:3])}{more} start{'s' * (len(flat) == 1)} at 0, where near"
+                f" p = 1 a weight hardly moves (w = u^{1 / (p - 1):.3g}): give"
+                " mirrormargin.mirror_groups(model, p), which trains them at p = 2, instead of"
+                " model.parameters()",
+                MirrorMarginWarning,
+                stacklevel=6,  # the caller of step, which torch has wrapped twice
+            )
 
     def _label(self, group: int, index: int) -> str:
         names = self.param_groups[group].get("param_names")
@@ -178,6 +210,12 @@ class MirrorOptimizer(Optimizer):
         param, scale, lr = group["params"][index], group["scale"], float(group["lr"])
         if scale == "rms":
             if "scale" not in state:
+                if is_zero(param):
+                    raise OptimizerError(
+                        f'scale="rms" is not known for {self._label(number, index)}, which starts'
+                        " at 0: train it at p = 2 (mirrormargin.mirror_groups sorts parameters"
+                        " so), or give a number as scale"
+                    )
                 state["scale"] = LpPotential(group["p"], "rms").bind(param).scale
             scale = state["scale"]
         kappa = LpPotential(group["p"], scale).factor
