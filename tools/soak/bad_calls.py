@@ -112,10 +112,7 @@ def _serve(pipe: Any, name: str) -> None:
         with _silence():
             make_samples(samples)
         (samples / "ready").touch()
-    for way in (_try_call, _try_words):  # compiled once, before time is measured
-        for seed in range(3):
-            with contextlib.suppress(Exception):
-                way(np.random.default_rng(seed), samples)
+    _warm_up(folder, samples)
     pipe.send("ready")
     while True:
         seed, own = pipe.recv()
@@ -130,6 +127,20 @@ def _serve(pipe: Any, name: str) -> None:
             kind, what = "wrong", f"{what}: it took {growth >> 20:,} MiB"
         os.chdir(folder)
         pipe.send((kind, what))
+
+
+def _warm_up(folder: Path, samples: Path) -> None:
+    """Import and compile, and let Matplotlib list its fonts, before time is measured."""
+    os.chdir(folder)
+    page = ("report", str(samples / "training"), "--out", "page.html")
+    with _silence():
+        from mirrormargin.cli import main
+
+        for words in (
+            (*page, "--figures", "figures"),
+            *((*command, *rest) for command, rest in _list_commands(samples).items() if rest),
+        ):
+            main(words)
 
 
 def _measure_peak() -> int:
