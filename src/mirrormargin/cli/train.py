@@ -39,14 +39,11 @@ from mirrormargin.cli.training_options import (
     read_kept_config,
     refuse_others,
 )
-from mirrormargin.cli.watched_training import (
-    find_summary,
-    print_settings,
-    print_summary,
-    train_watched,
-)
+from mirrormargin.cli.training_summary import print_summary
+from mirrormargin.cli.watched_training import find_summary, print_settings, train_watched
 from mirrormargin.errors import MirrorMarginError, TrainingError
 from mirrormargin.training.configurations import CONFIGURATIONS
+from mirrormargin.training.tasks import LANGUAGE, read_task
 
 if TYPE_CHECKING:
     pass
@@ -80,6 +77,7 @@ app = App(
             ("train digits/tiny", "a small vision transformer, in seconds, nothing to download"),
             ("train imdb/small --p 1.1 --seed 1", "a text transformer; called again, it continues"),
             ("train imdb/small --data reviews.csv --out runs/mine", "the same on your own texts"),
+            ("train shakespeare/char --threads 1", "a language model, which continues a text"),
             ("train --resume runs/mine --epochs 20", "and further"),
             ("train imdb/small --optimizer AdamW --show", "the settings, without training"),
         ),
@@ -205,7 +203,8 @@ def _say_next(folder: Path, summary: dict[str, Any]) -> None:
     quoted, found = shlex.quote(str(folder)), find_share(summary)
     more = "" if found is None else ", or to prune them"
     say(f"\n{folder} has the weights. To use them{more}:")
-    say(f"  mirrormargin predict {quoted} INPUT")
+    is_language = read_task(summary["config"]) is LANGUAGE
+    say(f"  mirrormargin predict {quoted} {'--text TEXT' if is_language else 'INPUT'}")
     if found is not None:
         is_last = summary["selected_epoch"] == len(summary["epochs"])
         which = "" if is_last else " --weights final"

@@ -20,7 +20,15 @@ from typing import Any
 from mirrormargin.errors import DataError
 from mirrormargin.runs.arrays import FREE_BYTES, check_unpacked
 
-__all__ = ["read_cifar10", "read_civil", "read_imdb", "read_mnli", "read_sst2", "write_row"]
+__all__ = [
+    "read_cifar10",
+    "read_civil",
+    "read_imdb",
+    "read_mnli",
+    "read_sst2",
+    "read_wikitext2",
+    "write_row",
+]
 
 Contents = dict[str, Callable[[], Iterable[bytes]]]  # by name, what makes the contents of a file
 
@@ -118,6 +126,19 @@ def read_civil(archive: Path) -> Contents:
             "test_public_expanded.csv", "toxicity"
         ),
         "civilcomments/civil_test.jsonl": lambda: write("test_private_expanded.csv", "toxicity"),
+    }
+
+
+def read_wikitext2(archive: Path) -> Contents:
+    """``wikitext-2-v1.zip``: three texts, kept as they are."""
+
+    def write(part: str) -> Iterator[bytes]:
+        with _open_member(archive, f"wikitext-2/wiki.{part}.tokens") as file:
+            yield from (line.encode() for line in file)
+
+    return {
+        f"wikitext-2/wiki.{part}.tokens": lambda part=part: write(part)
+        for part in ("train", "valid", "test")
     }
 
 

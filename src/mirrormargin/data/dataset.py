@@ -49,12 +49,14 @@ class Split:
 
     Attributes:
         inputs: Text: int32 (N, T), numbers of word pieces, 0 where a text has ended. Images: uint8
-            (N, C, H, W).
-        labels: int64 (N,), numbers of classes.
+            (N, C, H, W). Language: int64 (N, T), windows of a text.
+        labels: int64 (N,), numbers of classes. Language: int64 (N, T), the token after each.
+        num_words: Of the text that the windows of a language split cover, if they are known.
     """
 
     inputs: Tensor
     labels: Tensor
+    num_words: int | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -69,15 +71,17 @@ class InputForm:
 
     Attributes:
         name: Of the data set.
-        kind: ``text`` or ``image``.
-        classes: Their names, by number.
+        kind: ``text``, ``image`` or ``language``.
+        classes: Their names, by number; none for language.
         shape: Of one input: (T,), or (C, H, W).
-        vocabulary: Word pieces by number, for text. The first input of each text is ``[CLS]``.
+        vocabulary: Word pieces by number, for text. The first input of each text is ``[CLS]``. For
+            language, tokens by number.
         wordpieces: All that texts are taken apart into; those not in ``vocabulary`` are ``[UNK]``.
         num_texts: In one input: 2 for pairs.
         keep: Which part of a long text, as in :func:`mirrormargin.data.load_data`.
         mean: Per channel, of the training images scaled to [0, 1]; for images.
         std: As ``mean``.
+        tokenizer: For language, ``characters`` or ``pairs``.
     """
 
     name: str
@@ -90,6 +94,7 @@ class InputForm:
     keep: str = "head"
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    tokenizer: str | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._summarize()})"

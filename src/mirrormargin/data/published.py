@@ -113,6 +113,8 @@ RECIPES: dict[str, Recipe] = {
     "civil": Recipe(_REMOTES["civil"], archives.read_civil),
     "mnist": Recipe(_REMOTES["mnist"]),
     "cifar10": Recipe(_REMOTES["cifar10"], archives.read_cifar10),
+    "shakespeare": Recipe(_REMOTES["shakespeare"]),
+    "wikitext2": Recipe(_REMOTES["wikitext2"], archives.read_wikitext2),
     "vocabulary": Recipe(_REMOTES["vocabulary"]),
 }
 

@@ -3,7 +3,9 @@ r"""Adam's direction taken as a step in the dual: AdamW at p = 2, sparse weights
     m <- beta1 m + (1 - beta1) g            v <- beta2 v + (1 - beta2) g^2
     u <- (1 - lr weight_decay) u - lr m^ / (sqrt(v^) + eps),       w = to_primal(u)
 
-with m^ = m / (1 - beta1^t) and v^ = v / (1 - beta2^t).
+with m^ = m / (1 - beta1^t) and v^ = v / (1 - beta2^t). A finite gradient above 2^63 = 9.2e18
+(2^511 for float64 weights) counts as that number: its square would leave the range of v, and an
+infinite v would stop the weight for ever.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ __all__ = ["MirrorAdam"]
 
 class MirrorAdam(MirrorOptimizer):
     """Adam in the geometry of p: it trains as fast as AdamW, and p near 1 makes weights sparse.
+
+    Finite gradients above 9.2e18 in float32, bfloat16 or float16, and above 6.7e153 in float64,
+    are clipped to that: v cannot hold their squares.
 
     Args:
         params: Parameters, named parameters, or groups (see :func:`mirrormargin.param_groups`).

@@ -5,8 +5,8 @@ r"""``TrainingFolder``: which files lie in the folder of a training; no other co
     checkpoint.safetensors   everything that is needed to resume the training
     inputs.json              classes, sizes and vocabulary: to read new inputs without the data
     final.safetensors        weights after the last epoch, by their plain names
-    selected.safetensors     weights of the epoch with the best validation accuracy
-    summary.json             accuracies, pruning, sparsity (mirrormargin.training.summary)
+    selected.safetensors     weights of the epoch that was best on validation data
+    summary.json             accuracies or losses, pruning, sparsity (mirrormargin.training.summary)
     pruned-*.safetensors     what ``mirrormargin prune`` wrote
     tensorboard/             events, if they were asked for
     .lock                    while a process is training, or evaluating what it has trained
