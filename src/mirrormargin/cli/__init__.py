@@ -66,6 +66,12 @@ def _run(argv: list[str]) -> int:
     from mirrormargin.cli.terminal import make_console, printable
     from mirrormargin.errors import MirrorMarginError
 
+    for word in argv:
+        try:
+            os.fsencode(word)
+        except UnicodeEncodeError:  # from a caller in Python: no shell has such words
+            print(f"mirrormargin: error: {ascii(word)[:200]} is no text", file=sys.stderr)
+            return USER_ERROR
     import_listed(argv)
     try:
         result = app(

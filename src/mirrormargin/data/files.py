@@ -131,8 +131,11 @@ def compute_sha256(path: Path) -> str:
     Size and time of change say too little: a label may be edited and both kept. Reading costs
     about a second for each gigabyte and a half; the largest set takes an eighth of a second.
     """
+    sha256 = hashlib.sha256()
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := file.read(BLOCK):
+            sha256.update(block)
+    return sha256.hexdigest()
 
 
 def prepare(key: dict[str, Any], make: Callable[[], tuple[Arrays, str]]) -> tuple[Arrays, str]:

@@ -288,12 +288,13 @@ class MirrorOptimizer(Optimizer):
                     f" {', '.join(absent)}: the checkpoint is damaged, or of another optimizer"
                 )
             for key, value in state.items():
-                if not isinstance(value, (Tensor, int, float, str)):
+                is_number = isinstance(value, (int, float, str))
+                if not is_number and not isinstance(value, Tensor):
                     raise OptimizerError(
                         f"the saved {key!r} of {self._label(number, index)} is {show(value)}: the"
                         " checkpoint is damaged"
                     )
-                if _is_kept(key, value) and value.shape != param.shape:
+                if not is_number and _is_kept(key, value) and value.shape != param.shape:
                     raise OptimizerError(
                         f"the saved {key!r} of {self._label(number, index)} has shape "
                         f"{tuple(value.shape)}, the parameter {tuple(param.shape)}: the "

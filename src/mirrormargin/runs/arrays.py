@@ -17,7 +17,7 @@ import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,7 +137,7 @@ def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[An
             )
         # The archive says how much to read, and its checksum is compared at the end.
         contents = bytearray(rest)
-        if file.readinto(contents) != rest or file.read(1):
+        if cast(Any, file).readinto(contents) != rest or file.read(1):
             raise ValueError(f"{name!r} in it has another length than the archive says")
     array = np.frombuffer(contents, dtype, count) if count else np.empty(0, dtype)
     return array.reshape(shape[::-1]).T if is_fortran else array.reshape(shape)
