@@ -6,6 +6,7 @@ A language model continues texts instead of naming a class.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -216,13 +217,14 @@ def _read_texts(text: str, column: str) -> list[Numbered]:
     if os.path.isdir(text):
         raise DataError(
             f"{text!r} is a folder: give the files in it, or pass it as a text through standard"
-            f" input, echo {text} | mirrormargin predict FOLDER -"
+            f" input, echo {shlex.quote(text)} | mirrormargin predict FOLDER -"
         )
     is_name = find_format(text) is not None and not any(map(str.isspace, text))
     if is_name and not is_file:
         raise DataError(
             f"{text!r} looks like the name of a file, but there is none: check the path, or pass it"
-            f" as a text through standard input, echo {text} | mirrormargin predict FOLDER -"
+            " as a text through standard input,"
+            f" echo {shlex.quote(text)} | mirrormargin predict FOLDER -"
         )
     if not is_file:
         return [(None, text)]

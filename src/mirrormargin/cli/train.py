@@ -6,12 +6,16 @@ says where and how to compute, which does not change the result.
 
 from __future__ import annotations
 
+import math
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from mirrormargin.arguments import check_number
 from mirrormargin.cli.options import (
     OUTPUT,
     Count,
@@ -37,7 +41,7 @@ from mirrormargin.cli.training_options import (
 )
 from mirrormargin.cli.training_summary import print_summary
 from mirrormargin.cli.watched_training import find_summary, print_settings, train_watched
-from mirrormargin.errors import TrainingError
+from mirrormargin.errors import MirrorMarginError, TrainingError
 from mirrormargin.training.configurations import CONFIGURATIONS
 from mirrormargin.training.tasks import LANGUAGE, read_task
 
@@ -142,13 +146,17 @@ def train(
         raise TrainingError(
             "--paper-protocol looks at test data after every epoch, --no-test never: leave out one"
         )
+    check_number(
+        "--checkpoint-every", checkpoint_every, least=0.0, most=math.inf, error=TrainingError
+    )
     if show:
         print_json(config.as_dict()) if json else print_settings(config)
         return 0
     from mirrormargin.training.folder import TrainingFolder
 
     folder = TrainingFolder.choose(config) if out is None else TrainingFolder(out)
-    summary = None if overwrite else find_summary(folder, config, with_test=not no_test)
+    with _blame_summary(folder.path):
+        summary = None if overwrite else find_summary(folder, config, with_test=not no_test)
     if summary is None:
         summary = train_watched(
             config,
@@ -169,10 +177,25 @@ def train(
     if json:
         print_json({"folder": str(folder.path), **summary})
         return 0
-    print_summary(summary)
-    if not quiet:
-        _say_next(folder.path, summary)
+    with _blame_summary(folder.path):
+        print_summary(summary)
+        if not quiet:
+            _say_next(folder.path, summary)
     return 0
+
+
+@contextmanager
+def _blame_summary(folder: Path) -> Iterator[None]:
+    """Say of a summary that it is damaged where its parts are not what they should be."""
+    try:
+        yield
+    except MirrorMarginError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise TrainingError(
+            f"the summary in {folder} is damaged ({error!r}): remove it, and mirrormargin train"
+            " writes it again"
+        ) from error
 
 
 def _say_next(folder: Path, summary: dict[str, Any]) -> None:

@@ -95,33 +95,35 @@ def train_watched(
                 progress.update(done, str(config.data.name))
 
             data = load_training_data(config, data_dir=data_dir, download=download, progress=show)
-        if overwrite:
-            folder.clear()
-        if not is_quiet:
-            _print_beginning(config, data, folder, device)
-        with Progress(1, "train", is_quiet) as progress:
-            signals = NotedSignals()
-            watch = _Watch(folder, progress, config, is_quiet, signals)
-            with signals.listen():
-                training = train_model(
-                    config,
-                    data,
-                    folder,
-                    device=device,
-                    checkpoint_every=checkpoint_every,
-                    tensorboard=tensorboard,
-                    on_step=watch.show_step,
-                )
-            if signals.have_come:  # after the last step
-                raise KeyboardInterrupt
-            watch.print_epochs(training.epochs)
+        # Till the summary is there: another command must not begin a training in between.
+        with folder.hold():
+            if overwrite:
+                folder.clear()
             if not is_quiet:
-                say()
-            progress.update(progress.total, "evaluating")
-            summary = summarize_training(training, data, with_test=with_test, device=device)
-        summary["chance"] = _measure_chance(data)
-        folder.write_summary(summary)
-        return summary
+                _print_beginning(config, data, folder, device)
+            with Progress(1, "train", is_quiet) as progress:
+                signals = NotedSignals()
+                watch = _Watch(folder, progress, config, is_quiet, signals)
+                with signals.listen():
+                    training = train_model(
+                        config,
+                        data,
+                        folder,
+                        device=device,
+                        checkpoint_every=checkpoint_every,
+                        tensorboard=tensorboard,
+                        on_step=watch.show_step,
+                    )
+                if signals.have_come:  # after the last step
+                    raise KeyboardInterrupt
+                watch.print_epochs(training.epochs)
+                if not is_quiet:
+                    say()
+                progress.update(progress.total, "evaluating")
+                summary = summarize_training(training, data, with_test=with_test, device=device)
+            summary["chance"] = _measure_chance(data)
+            folder.write_summary(summary)
+            return summary
     except KeyboardInterrupt:
         _explain_interrupt(folder, is_default_folder)
         raise

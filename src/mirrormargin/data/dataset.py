@@ -9,6 +9,7 @@ text, its film, its premise) tells,
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -27,6 +28,8 @@ __all__ = [
     "InputForm",
     "Split",
     "augment_images",
+    "check_encodable",
+    "check_label",
     "check_num_train",
     "compute_share",
     "describe_subset",
@@ -36,6 +39,7 @@ __all__ = [
     "split_classes",
 ]
 
+MOST_LABEL = 1000  # characters of the name of a class
 SHIFT = 4  # pixels, as in paper A
 
 
@@ -116,9 +120,47 @@ class InputForm:
             for key, value in document.items()
         }
         try:
-            return InputForm(**parts)
-        except TypeError as error:
+            form = InputForm(**parts)
+            form._check()
+        except (TypeError, ValueError, KeyError) as error:
             raise DataError(f"this describes no inputs of a model: {error}") from error
+        return form
+
+    def _check(self) -> None:
+        """Raise a ValueError unless every part is of its kind: the file may be anybody's."""
+        for name in ("name", "kind", "keep"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} is no text")
+        if self.kind not in ("text", "image") or self.num_texts not in (1, 2):
+            raise ValueError("kind or num_texts is unknown")
+        for name in ("classes", "vocabulary", "wordpieces"):
+            given = getattr(self, name)
+            if given is None and name != "classes":
+                continue
+            if not isinstance(given, tuple) or not all(isinstance(one, str) for one in given):
+                raise ValueError(f"{name} is no list of texts")
+            if len(set(given)) < len(given) or not given:
+                raise ValueError(f"{name} is empty, or has a text twice")
+            for one in given:
+                check_encodable(one, name)
+        sides = 1 if self.kind == "text" else 3
+        counts = self.shape if isinstance(self.shape, tuple) else ()
+        if len(counts) != sides or not all(type(one) is int and 0 < one < 2**20 for one in counts):
+            raise ValueError("shape is no size of an input")
+        if self.kind == "text":
+            pieces = self.vocabulary or ()
+            if self.keep not in ("head", "ends") or not set(pieces) <= set(self.wordpieces or ()):
+                raise ValueError("vocabulary, wordpieces and keep do not fit together")
+            if not {"[PAD]", "[UNK]", "[CLS]", "[SEP]"} <= set(pieces):
+                raise ValueError("vocabulary lacks a special token")
+        for name in ("mean", "std"):
+            given = getattr(self, name)
+            if self.kind == "image" and given is not None:
+                numbers = given if isinstance(given, tuple) else ()
+                if len(numbers) != self.shape[0] or not all(
+                    type(one) in (int, float) and math.isfinite(one) for one in numbers
+                ):
+                    raise ValueError(f"{name} is not one number for each channel")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -182,6 +224,37 @@ def compute_share(key: str) -> float:
     """A number in [0, 1) that looks drawn, and depends on the key alone."""
     digest = hashlib.sha256(key.encode(errors="surrogatepass")).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
+
+
+def check_label(label: str, where: str) -> str:
+    """The name of a class, once it is short enough and can be written to a file.
+
+    Raises:
+        DataError: If it is not. ``where`` begins the message.
+    """
+    if len(label) > MOST_LABEL:
+        raise DataError(
+            f"{where} has {len(label):,} characters: the name of a class has at most"
+            f" {MOST_LABEL}; is this the column of the classes?"
+        )
+    check_encodable(label, where)
+    return label
+
+
+def check_encodable(text: str, where: str) -> None:
+    """Refuse halves of characters, which no file can hold, before anything is trained on them.
+
+    Raises:
+        DataError: If there is one. ``where`` begins the message.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = ascii(text[error.start])
+        raise DataError(
+            f"{where} holds {half} at character {error.start + 1}, half of a character (a lone"
+            " surrogate): write the whole one, or remove it"
+        ) from None
 
 
 def normalize(text: str) -> str:

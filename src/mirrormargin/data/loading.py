@@ -175,11 +175,7 @@ def load_data(
         return make_image_set("digits", DIGITS, arrays, num_train, sha256, note)
     paths = list_images(path)
     arrays, note, classes = read_own_images(path, paths)
-    # They have just been read: a stamp for each would save nothing.
-    sha256 = {
-        file.relative_to(path).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in paths
-    }
+    sha256 = {file.relative_to(path).as_posix(): compute_sha256(file) for file in paths}
     return make_image_set(str(name), classes, arrays, num_train, sha256, note)
 
 

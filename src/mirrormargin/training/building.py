@@ -183,6 +183,9 @@ def _build(config: OptimizerConfig, params: Any) -> Optimizer:
     betas = (0.9, 0.999 if config.beta2 is None else config.beta2)
     if config.name not in ADAPTIVE:
         _refuse(config, "beta2")
+    if config.name in ("MirrorDescent", "MirrorAdam"):
+        # A configuration chooses p for all of its tensors, those that start at zero too.
+        params = [{"p": config.p, **group} for group in params]
     if config.name == "MirrorDescent":
         return MirrorDescent(
             params,

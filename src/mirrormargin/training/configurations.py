@@ -283,4 +283,4 @@ def format_command(config: TrainingConfig) -> str:
         return "mirrormargin.training.train_model with this configuration"
     changes = (f"{name}={json.dumps(value)}" for name, value in list_overrides(config).items())
     options = "".join(f" --set {shlex.quote(change)}" for change in changes)
-    return f"mirrormargin train {config.name}{options}"
+    return f"mirrormargin train {shlex.quote(config.name)}{options}"

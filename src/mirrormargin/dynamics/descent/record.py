@@ -11,8 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.arguments import check_count, check_kind, show
+from mirrormargin.arguments import check_count, check_kind, read_array, show
 from mirrormargin.attention import AttentionProblem
+from mirrormargin.dynamics.descent.record_checks import (
+    check_columns,
+    check_settings,
+    digest_settings,
+)
 from mirrormargin.dynamics.rates import RateFit
 from mirrormargin.dynamics.rates.laws import FormName, Interval, read_window
 from mirrormargin.dynamics.rates.recorded import Claimed, Quantity, fit_recorded, log_of
@@ -24,6 +29,7 @@ __all__ = ["MODES", "RULES", "AttentionRecord", "End", "TrainingSettings", "chec
 
 Array = NDArray[np.float64]
 KIND = "attention training"
+SETTINGS = "settings.digest"
 
 # Names and their codes in the compiled loop. Modes are what is trained: W; K and Q with W = K Q';
 # W and the head.
@@ -171,8 +177,15 @@ class AttentionRecord:
         """
         if self.path is None:
             raise ProblemError("the path of W was not kept: train with keep_path=True")
-        target = np.broadcast_to(target, self.W.shape)[..., None, :, :]
-        return divergence_each(target, self.path, self.p[:, None, None], axes=2)
+        given = read_array("target", target, finite=True)
+        try:
+            wanted = np.broadcast_to(given, self.W.shape)[..., None, :, :]
+        except ValueError:
+            raise ProblemError(
+                f"target has shape {given.shape}, which does not broadcast to {self.W.shape},"
+                " (problem, p, init, d, d): give one matrix, or one for each run"
+            ) from None
+        return divergence_each(wanted, self.path, self.p[:, None, None], axes=2)
 
     def fit_rate(
         self,
@@ -268,6 +281,8 @@ class AttentionRecord:
         settings = asdict(self.settings)
         settings["max_lr"] = str(self.settings.max_lr)  # JSON has no inf
         losses = [problem.loss_name for problem in self.problems]
+        # With the state, so that neither can be taken for that of another training.
+        arrays[SETTINGS] = np.array(digest_settings(self.settings, losses))
         write_run(folder, KIND, {"settings": settings, "losses": losses}, arrays)
 
     @classmethod
@@ -280,7 +295,9 @@ class AttentionRecord:
         document, arrays = read_run(folder, KIND)
         try:
             return cls._assemble(document, arrays)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except ProblemError as error:
+            raise RunError(f"the run in {folder} is damaged, or was edited: {error}") from error
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise RunError(f"the run in {folder} is damaged: {error!r}") from error
 
     @classmethod
@@ -292,10 +309,15 @@ class AttentionRecord:
             for name, value in document["settings"].items()
         }
         settings["max_lr"] = float(settings["max_lr"])
+        read = TrainingSettings(**settings)
+        check_settings(read)
+        # Records of earlier versions have no digest.
+        if str(arrays.get(SETTINGS, "")) not in ("", digest_settings(read, document["losses"])):
+            raise ProblemError("its settings are not those that its state was trained with")
         parts = (arrays[f"problem.{name}"] for name in ("tokens", "queries", "labels", "head"))
-        return cls(
+        record = cls(
             **{name: arrays.get(name) for name in _ARRAYS},  # pyright: ignore[reportArgumentType]
-            settings=TrainingSettings(**settings),
+            settings=read,
             problems=tuple(
                 AttentionProblem(*one, loss=loss)
                 for *one, loss in zip(*parts, document["losses"], strict=True)
@@ -306,6 +328,8 @@ class AttentionRecord:
                 if name.startswith("state.")
             },
         )
+        check_columns(record)
+        return record
 
 
 def _read_indices(name: str, given: Any, count: int) -> list[int]:

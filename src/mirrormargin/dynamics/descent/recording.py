@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.dynamics.descent.batch import Batch, make_batch
 from mirrormargin.dynamics.descent.record import AttentionRecord, TrainingSettings
+from mirrormargin.dynamics.descent.record_checks import check_state
 from mirrormargin.dynamics.descent.targets import solve_joint_targets, solve_targets
 from mirrormargin.dynamics.descent.training_loop import NUMBERS
 from mirrormargin.dynamics.metrics import MEASURES, measure
@@ -234,13 +235,21 @@ def _diverge(
 
 
 def restore_batch(record: AttentionRecord) -> Batch:
-    """The batch of a record, where it stood."""
+    """The batch of a record, where it stood.
+
+    Raises:
+        ProblemError: If its state is not one that its settings lead to.
+    """
     settings, d = record.settings, record.problems[0].dim
     shape = record.norm.shape[:3]
     mode, rank = settings.parameterization, settings.rank
     first = np.zeros((*shape, d, rank))
     second = {"W": None, "KQ": first, "joint": np.zeros((*shape, d, 1))}[mode]
-    batch = make_batch(record.problems, record.p, mode, settings.step_rule, first, second, {})
+    names = ["lr", "head_lr", "decay", "head_decay", "eps"]
+    names += [] if mode == "joint" else ["max_lr"]
+    numbers = {name: np.array(getattr(settings, name)) for name in names}
+    batch = make_batch(record.problems, record.p, mode, settings.step_rule, first, second, numbers)
+    check_state(record, batch)
     for name in STATE:
         getattr(batch, name)[...] = record.state[name]
     return batch
