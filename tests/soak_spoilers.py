@@ -5,16 +5,16 @@ from contextlib import contextmanager
 
 def forget_a_bit():
     """Trainings in the lab resume a little beside where they were."""
-    from mirrormargin.dynamics.descent import recording
+    from mirrormargin.dynamics.descent import resuming
 
-    restore = recording.restore_batch
+    restore = resuming.restore_batch
 
     def restore_beside(record):
         batch = restore(record)
         batch.u[...] *= 1 + 1e-12
         return batch
 
-    recording.restore_batch = restore_beside
+    resuming.restore_batch = restore_beside
 
 
 def say_nothing_about_disks():

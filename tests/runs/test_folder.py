@@ -325,6 +325,15 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
     assert read_run(tmp_path, "walk")[1].keys() == ARRAYS.keys()
 
 
+def test_nothing_is_removed_while_the_document_cannot_be_read(tmp_path):
+    write(tmp_path)
+    named = arrays_file(tmp_path)
+    (tmp_path / ".lock").write_text(f"arrays-0123456789abcdef.npz {named.name}")
+    (tmp_path / "run.json").write_text("{")
+    write(tmp_path, arrays={"a": np.arange(3)})
+    assert named.exists()
+
+
 def test_a_reader_takes_the_next_version_if_the_arrays_are_gone(tmp_path, monkeypatch):
     write(tmp_path)
     read_bytes = type(tmp_path).read_bytes

@@ -21,6 +21,7 @@ __all__ = ["INTERRUPTIONS", "describe_difference", "open_session"]
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 WORDS = {signal.SIGTERM: "terminated", signal.SIGINT: "interrupted"}
+PAUSE = 0.005  # seconds in which main() takes charge of signals
 START_UPS = 0.1  # share of the cases that begin a Python of their own
 # A shell that starts the trial in the background lets it ignore interrupts.
 PROGRAM = """
@@ -93,7 +94,8 @@ def _interrupt(
     assert _session is not None
     server, errors = _session.server, folder / "errors"
     pid = server.start(work.function, argv, "/dev/null", str(errors))
-    time.sleep(delay)
+    server.wait_until_begun(pid)
+    time.sleep(PAUSE + delay)
     server.interrupt(pid, number)
     code = server.wait(pid).code
     said = errors.read_text(errors="replace") if errors.exists() else ""
@@ -127,7 +129,7 @@ def _interrupt_start(generator: np.random.Generator, work: Work, folder: Path) -
     )
     assert process.stdout is not None
     process.stdout.readline()
-    time.sleep(0.005 + delay)
+    time.sleep(PAUSE + delay)
     process.send_signal(number)
     said = process.communicate(timeout=120)[1]
     fault = _find_fault(process.returncode, said, number, None)

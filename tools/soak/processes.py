@@ -105,6 +105,11 @@ class ForkingServer:
                 on_say(text)
         return self._over.pop(pid)
 
+    def wait_until_begun(self, pid: int) -> None:
+        """Wait until a process has said something, or has ended."""
+        while pid in self._running and not self._running[pid].said:
+            self._receive(TIMEOUT)
+
     def close(self) -> None:
         """End the server, once all processes have ended."""
         assert self._process.stdin is not None
@@ -155,6 +160,7 @@ def run_command(argv: list[str], out: str, errors: str) -> int:
         os.close(file)
     from mirrormargin.cli import main
 
+    report("begun")  # from here on signals are handled
     return main(argv)
 
 

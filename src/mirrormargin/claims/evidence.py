@@ -143,10 +143,11 @@ def find_record(experiment: str, folder: Path | None = None) -> Evidence | None:
     if not file.is_file():
         return None
     try:
-        record = check_seal(str(file), parse_json(file.read_bytes()), silent=True)
+        record = parse_json(file.read_bytes())
         missing = [key for key in RECORD_KEYS if key not in record]
         if missing:
             raise RunError(f"the record {file} lacks {', '.join(missing)}")
+        record = check_seal(str(file), record, silent=True)
         arrays = {name: np.array(value) for name, value in record["arrays"].items()}
         if any(array.dtype.hasobject for array in arrays.values()):
             raise RunError(f"the record {file} holds arrays with rows of unequal length")

@@ -166,6 +166,8 @@ def _note(folder: Path, names: str) -> None:
 
 def _remove_unnamed(folder: Path, named: str | None) -> None:
     """Remove what a writer that was stopped has left: the new arrays, or else the old ones."""
+    if named is None and (folder / RUN_FILE).exists():
+        return  # it cannot be read: a copy of it may name either
     with suppress(OSError, ValueError):
         file = os.open(folder / LOCK, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
         try:

@@ -13,11 +13,8 @@ from numpy.typing import NDArray
 
 from mirrormargin.arguments import check_count, check_kind, read_array, show
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.descent.record_checks import (
-    check_columns,
-    check_settings,
-    digest_settings,
-)
+from mirrormargin.dynamics.descent.columns import check_columns
+from mirrormargin.dynamics.descent.settings import MODES, RULES, TrainingSettings
 from mirrormargin.dynamics.rates import RateFit
 from mirrormargin.dynamics.rates.laws import FormName, Interval, read_window
 from mirrormargin.dynamics.rates.recorded import Claimed, Quantity, fit_recorded, log_of
@@ -30,11 +27,6 @@ __all__ = ["MODES", "RULES", "AttentionRecord", "End", "TrainingSettings", "chec
 Array = NDArray[np.float64]
 KIND = "attention training"
 SETTINGS = "settings.digest"
-
-# Names and their codes in the compiled loop. Modes are what is trained: W; K and Q with W = K Q';
-# W and the head.
-RULES = {"constant": 0, "normalized": 1, "polyak": 2}
-MODES = {"W": 0, "KQ": 1, "joint": 2}
 
 
 def check_record(record: Any) -> AttentionRecord:
@@ -53,26 +45,6 @@ class End(IntEnum):
     ZERO_GRADIENT = 1  # nothing moves any more
     DIVERGED = 2  # the weights, or the next step, are not finite
     OUT_OF_REACH = 3  # Polyak's floor is too far, and max_lr does not bound the step
-
-
-@dataclass(frozen=True)
-class TrainingSettings:
-    """How the runs of a record were trained; one entry for each exponent where it is a tuple."""
-
-    p: tuple[float, ...]
-    lr: tuple[float, ...]
-    head_lr: tuple[float, ...]
-    decay: float
-    head_decay: float
-    num_steps: tuple[int, ...]
-    step_rule: str
-    parameterization: str
-    rank: int
-    eps: float
-    max_lr: float
-    target: str
-    target_tol: float
-    keep_path: bool
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -282,7 +254,7 @@ class AttentionRecord:
         settings["max_lr"] = str(self.settings.max_lr)  # JSON has no inf
         losses = [problem.loss_name for problem in self.problems]
         # With the state, so that neither can be taken for that of another training.
-        arrays[SETTINGS] = np.array(digest_settings(self.settings, losses))
+        arrays[SETTINGS] = np.array(self.settings.digest(losses))
         write_run(folder, KIND, {"settings": settings, "losses": losses}, arrays)
 
     @classmethod
@@ -310,9 +282,9 @@ class AttentionRecord:
         }
         settings["max_lr"] = float(settings["max_lr"])
         read = TrainingSettings(**settings)
-        check_settings(read)
+        read.check()
         # Records of earlier versions have no digest.
-        if str(arrays.get(SETTINGS, "")) not in ("", digest_settings(read, document["losses"])):
+        if str(arrays.get(SETTINGS, "")) not in ("", read.digest(document["losses"])):
             raise ProblemError("its settings are not those that its state was trained with")
         parts = (arrays[f"problem.{name}"] for name in ("tokens", "queries", "labels", "head"))
         record = cls(
@@ -328,7 +300,8 @@ class AttentionRecord:
                 if name.startswith("state.")
             },
         )
-        check_columns(record)
+        columns = {name: getattr(record, name) for name in _ARRAYS}
+        check_columns(columns, read, arrays["problem.tokens"].shape)
         return record
 
 

@@ -221,7 +221,8 @@ def resume_training(
         MissingNumbaError: (an ImportError) If there is no Numba to compile with.
     """
     require_numba("resume_training")
-    from mirrormargin.dynamics.descent.recording import restore_batch, train
+    from mirrormargin.dynamics.descent.recording import train
+    from mirrormargin.dynamics.descent.resuming import restore_batch
 
     check_threads(threads)
     settings = check_record(record).settings

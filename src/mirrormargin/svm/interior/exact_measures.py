@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 UNIT = float(np.finfo(np.float64).eps) / 2
 EXACT_PRODUCTS = 5_000_000  # of integers, to evaluate the rows once
-HIDDEN = 1e-9  # rounding above which exact measures are worth their time
+HIDDEN = 1e-8  # rounding above which exact measures are worth their time
 
 
 @dataclass(frozen=True)

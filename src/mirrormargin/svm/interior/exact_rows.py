@@ -76,6 +76,19 @@ class ExactRows:
         shifts = [top - int(e) for e in self.exponent]
         return np.array([int(x) << shift for x, shift in zip(b, shifts, strict=True)], object)
 
+    def find_exponents(self) -> tuple[int, int]:
+        """Powers of two between which the sizes of all entries are, zeros apart."""
+        lows, highs = [], []
+        for k, e in enumerate(self.exponent):
+            bits = [
+                [abs(int(x)).bit_length() for x in side if x]
+                for side in (self.left[k], self.right[self.sequence[k]])
+            ]
+            if all(bits):
+                lows.append(int(e) + sum(map(min, bits)) - 2)
+                highs.append(int(e) + sum(map(max, bits)))
+        return min(lows, default=0), max(highs, default=0)
+
     def gram_row(self, k: int) -> Whole:
         """Inner products of integer row k with all of them, shape (m,)."""
         right = self.right @ self.right[self.sequence[k]]

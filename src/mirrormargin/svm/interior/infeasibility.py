@@ -17,13 +17,11 @@ rows that contradict each other do so whatever the others say.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from mirrormargin.svm.interior.constraints import Constraints
+from mirrormargin.svm.interior.constraints import Constraints, TokenConstraints
 from mirrormargin.svm.interior.exact_decision import Decision, decide_exactly
 from mirrormargin.svm.interior.exact_measures import UNIT, find_exact_rows
 from mirrormargin.svm.interior.program import Program, Proof, cancellation
@@ -35,19 +33,18 @@ Array = NDArray[np.float64]
 SPANNING_ENTRIES = 4_000_000  # of C, beyond which error bounds are not tried
 EXACT_ROWS = 400  # the most that are decided in rational numbers
 EXACT_DIM = 4_000  # unknowns
+EXPONENTS = 900  # of two, to which entries of rows and their quotients may go in float64
+SMALLEST_WEIGHT = 1e-30  # of the largest multiplier, for error bounds
 SMALLEST_PART = 1e-9  # of the largest multiplier: rows below have no part in a proof
 
 
 def prove_with_error_bounds(program: Program, lam: Array) -> Proof | None:
-    """Prove that multipliers near ``lam`` cancel the rows exactly; None if that does not succeed.
-
-    The rows may be those of a scaled program: a factor changes no sign, and its rounding is
-    counted.
-    """
+    """Prove that multipliers near ``lam`` cancel the rows exactly; None without success."""
     constraints, free = program.constraints, program.equality
-    weights = np.where(free, np.abs(lam).max(), lam)
-    used = np.flatnonzero(weights > 0)
-    if len(used) * constraints.num_unknowns > SPANNING_ENTRIES:
+    top = np.abs(lam).max()
+    weights = np.where(free, top, lam)
+    used = np.flatnonzero(weights > SMALLEST_WEIGHT * top)
+    if len(used) * constraints.num_unknowns > SPANNING_ENTRIES or _may_underflow(program):
         return None
     A = _take_rows(constraints, used)
     A = A[:, A.any(axis=0)]  # where all rows are zero there is nothing to cancel
@@ -57,7 +54,7 @@ def prove_with_error_bounds(program: Program, lam: Array) -> Proof | None:
     # Unknowns in units of their largest entry: an exact change of the equations, by powers of two.
     A = np.ldexp(A, -np.frexp(np.abs(A).max(axis=0))[1])
     C = A.T * weights[used]
-    # Each entry of A carries the rounding of a difference, a product and a scale; C one more.
+    # Each entry of A carries the rounding of a difference and of a product; C one more.
     slop = (s + 8) * UNIT * 1.01
     size = np.abs(A).T @ np.abs(lam[used])
     rho = float((np.abs(A.T @ lam[used]) + slop * size).max())
@@ -79,15 +76,24 @@ def prove_with_error_bounds(program: Program, lam: Array) -> Proof | None:
     return Proof("error bounds", change=change)
 
 
-def decide(
-    program: Program, lam: Array, *, whole: bool = True
-) -> tuple[Decision, NDArray[np.intp]] | None:
+def _may_underflow(program: Program) -> bool:
+    """Whether entries of the rows are too small or too far apart for relative error bounds."""
+    constraints = program.constraints
+    if isinstance(constraints, TokenConstraints):
+        factors = [constraints.delta, constraints.queries]
+        sizes = [np.abs(factor[factor != 0]) for factor in factors]
+        low, high = (sum(float(np.log2(end(size))) for size in sizes) for end in (np.min, np.max))
+    else:
+        low, high = find_exact_rows(program).find_exponents()
+    return not (low > -EXPONENTS and high < EXPONENTS and high - low < EXPONENTS)
+
+
+def decide(program: Program, lam: Array) -> tuple[Decision, NDArray[np.intp]] | None:
     """Decide in rational numbers, with multipliers from floating point as a hint.
 
     Args:
         program: What may separate or not.
         lam: Multipliers; their largest rows are looked at first.
-        whole: Whether all rows may be looked at.
 
     Returns:
         The decision and the rows it is about: all of them, or where they are too many those of the
@@ -101,12 +107,12 @@ def decide(
     order = np.argsort(-weight, kind="stable")
     top = np.abs(lam).max()
     support = order[weight[order] > SMALLEST_PART * top]
-    complete = whole and m <= EXACT_ROWS
+    complete = m <= EXACT_ROWS
     chosen = np.arange(m) if complete else np.sort(support)
     if len(chosen) > EXACT_ROWS:
         return None
-    place = {int(k): i for i, k in enumerate(chosen)}
-    first = [place[int(k)] for k in support if int(k) in place]
+    index = {int(k): i for i, k in enumerate(chosen)}
+    first = [index[int(k)] for k in support]
     rows = find_exact_rows(program).take(chosen)
     decision = decide_exactly(rows, program.b[chosen], program.equality[chosen], first)
     if decision is None or (decision.separates and not complete):
@@ -128,5 +134,10 @@ def bound_margin(program: Program, lam: Array) -> float:
 def _take_rows(constraints: Constraints, used: NDArray[np.intp]) -> Array:
     if constraints.num_rows * constraints.num_unknowns <= SPANNING_ENTRIES:
         return constraints.matrix[used]
-    unit: Callable[[int], Array] = lambda k: np.eye(1, constraints.num_rows, k)[0]  # noqa: E731
-    return np.stack([constraints.adjoint(unit(int(k))) for k in used])
+    A = np.empty((len(used), constraints.num_unknowns))
+    lam = np.zeros(constraints.num_rows)
+    for i, k in enumerate(used):
+        lam[k] = 1.0
+        A[i] = constraints.adjoint(lam)
+        lam[k] = 0.0
+    return A

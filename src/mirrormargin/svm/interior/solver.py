@@ -318,7 +318,7 @@ class _Solve:
         early = missed.status is Status.MAX_ITERATIONS and iterations < MANY_STEPS
         if early or not self.proving:
             return missed
-        proof = prove_with_error_bounds(self.scaled, lam)
+        proof = prove_with_error_bounds(program, lam)
         if proof is not None:
             return replace(missed, status=Status.INFEASIBLE, proof=proof)
         decided = decide(program, lam)
