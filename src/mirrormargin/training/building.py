@@ -180,7 +180,7 @@ def _covers(patterns: dict[str, Any], model: nn.Module) -> bool:
 def _build(config: OptimizerConfig, params: Any) -> Optimizer:
     decay: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
     mirror: dict[str, Any] = {"p": config.p, "scale": config.scale}
-    betas = (0.9, config.beta2)
+    betas = (0.9, 0.999 if config.beta2 is None else config.beta2)
     if config.name not in ADAPTIVE:
         _refuse(config, "beta2")
     if config.name in ("MirrorDescent", "MirrorAdam"):

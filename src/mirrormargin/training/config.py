@@ -122,6 +122,7 @@ class OptimizerConfig(Settings):
 
     ``groups`` gives parameters whose name matches a shell-style pattern other options, such as
     ``(("blocks.*", {"p": 1.1}),)``; the first match wins, and all others keep the options here.
+    ``beta2``, the decay rate of squared gradients, is 0.999 unless it is given.
     """
 
     name: str
@@ -132,7 +133,7 @@ class OptimizerConfig(Settings):
     scale: float | str | None = None
     step_rule: str = "constant"
     max_lr: float | None = None
-    beta2: Beta = 0.999
+    beta2: Beta | None = None
     groups: Groups = ()
 
     def __post_init__(self) -> None:

@@ -72,7 +72,8 @@ def summarize_training(
         test data, the attention matrices: accuracy with each of SHARES of their entries removed);
         ``weights``; for models of reviews ``selection``. For a language model there are losses
         instead of accuracies and, of the selected epoch, ``perplexity`` and ``word_perplexity``
-        (None if words are not known); without a test part, ``has_test`` is False.
+        (None if words are not known); if a test part is wanted that the data lacks, ``has_test`` is
+        False.
     """
     task = training.config.task
     model = build_model(training.config, data).to(device)
@@ -85,8 +86,8 @@ def summarize_training(
         untrained = None
     model.load_state_dict(training.final)
     parts = {"validation": data.validation}
-    has_test = len(data.test) > 0
-    if with_test and has_test:
+    is_testless = with_test and len(data.test) == 0
+    if with_test and not is_testless:
         parts["test"] = data.test
     summary: dict[str, Any] = {
         **describe_origin(training.config, data, device),
@@ -95,7 +96,7 @@ def summarize_training(
         "shares": list(SHARES),
         "seconds": round(training.seconds, 1),
     }
-    if not has_test:
+    if is_testless:
         summary["has_test"] = False
     for name, split in parts.items():
         # Settings are chosen by how well all block matrices can be pruned, on validation data. The
