@@ -11,7 +11,8 @@ import pytest
 
 from mirrormargin.svm.interior.program import Status
 from tools.soak.__main__ import make_trial
-from tools.soak.svm import FAMILIES, SVM, Case, check_solution, solve
+from tools.soak.svm import SVM, check_solution, solve
+from tools.soak.svm_problems import FAMILIES, Case
 
 
 def _case(family: str, seed: int, **options: Any) -> Case:

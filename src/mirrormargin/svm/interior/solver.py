@@ -28,15 +28,14 @@ from mirrormargin.svm.interior.program import (
     Proof,
     Status,
     measure_gap,
-    polish_cancellation,
     rounding,
 )
+from mirrormargin.svm.interior.separability import SEPARABLE, Separability
 
-__all__ = ["SEPARABLE", "refuse_row", "solve_program"]
+__all__ = ["refuse_row", "solve_program"]
 
 Array = NDArray[np.float64]
 
-SEPARABLE = 0.3  # the gap at which a path that only asks for separability may end
 WARM_UP_TO = 5.0  # a higher p is raised from 2: near the solution |w|^p is too steep
 OUT_OF_RANGE = "leaves floating point: scale tokens, queries or C, or take another p"
 LENGTHENINGS = 4  # of a w whose least lead is below one, by its rounding alone
@@ -130,7 +129,7 @@ class _Solve:
         self.lam = 1 / np.maximum(row_norms / self.scale, 1e-9)
         self.lam[program.equality] = 0.0
         self.iterations = 0
-        self.separability = _Separability(self.scaled, self.lam, max_iter)
+        self.separability = Separability(self.scaled, self.lam, max_iter)
 
     def run(self, target: float, start: Array | None) -> Outcome:
         """Follow paths until one has a gap of at most ``target``."""
@@ -382,37 +381,3 @@ def _divide(program: Program, scale: float) -> Program:
 def _judge(bound: float) -> Status:
     """What a bound on the margin says, where no w was found."""
     return Status.MARGIN_BELOW if bound < TINY_MARGIN else Status.MAX_ITERATIONS
-
-
-class _Separability:
-    """Watches a path that finds no separating w, and looks for the proof that there is none.
-
-    Whether the rows can be separated does not depend on p, and p = 2 is where that shows best.
-    """
-
-    def __init__(self, program: Program, lam: Array, max_iter: int) -> None:
-        self.program, self.lam, self.max_iter = program, lam, max_iter
-        self.farkas: Array | None = None
-        self.iterations = 0
-        self._next_try = 1e4
-        self._asked = False
-
-    def watch(self, bounds: Bounds, iteration: int, lam: Array) -> bool:
-        if self.program.cap is not None or np.isfinite(bounds.upper):
-            return False
-        if bounds.program.p < 2:
-            return self._ask_p2(bounds, iteration)
-        if bounds.lower < self._next_try and iteration % 20 != 19:
-            return False
-        self._next_try = max(1e3 * self._next_try, bounds.lower)
-        self.farkas = polish_cancellation(self.program, lam)
-        return self.farkas is not None
-
-    def _ask_p2(self, bounds: Bounds, iteration: int) -> bool:
-        if self._asked or (bounds.lower < 1e4 and iteration < 15):
-            return False
-        self._asked = True
-        left = max(self.max_iter - iteration, 1)
-        path = follow_path(self.program.at(2.0), SEPARABLE, left, (None, self.lam), self.watch)
-        self.iterations = path.iterations
-        return path.stopped
