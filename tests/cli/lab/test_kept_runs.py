@@ -104,6 +104,19 @@ def test_what_a_killed_process_leaves_is_no_hindrance(tmp_path):
     open_folder(tmp_path)
 
 
+def test_runs_that_a_killed_process_has_begun_are_no_hindrance(tmp_path):
+    for name in ("seed-1-p-2", "seed-2-p-2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ".lock").write_text(f"{ARRAYS} None")
+        (tmp_path / name / ARRAYS).write_bytes(b"")
+    follow(open_folder(tmp_path), [1], [2.0, 3.0])
+    assert {path.name for path in tmp_path.iterdir()} == {"seed-1-p-2", "seed-1-p-3"}
+    (tmp_path / "seed-9-p-2").mkdir()
+    (tmp_path / "seed-9-p-2" / "notes.txt").write_text("mine")
+    with pytest.raises(RunError, match="holds other things, such as seed-9-p-2"):
+        open_folder(tmp_path, overwrite=True)
+
+
 def test_old_runs_go_only_in_the_end_and_without_what_was_added(tmp_path):
     for name in ("seed-1-p-2", "seed-2-p-2", "seed-3-p-2"):
         put_run(tmp_path / name)

@@ -54,6 +54,7 @@ class Destination:
         self.overwrite = overwrite
         self.is_written = False
         self._old: list[Path] = []
+        self._unfinished: list[Path] = []
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -141,15 +142,15 @@ class Destination:
         """Remove the runs that were there before and have not been replaced."""
         from mirrormargin.runs import remove_run
 
-        for old in self._old:
+        for old in (*self._old, *self._unfinished):
             if old not in kept:
                 remove_run(old)
 
     def _find_old(self, folder: Path) -> list[Path]:
         """Folders of the runs that are there; anything else is an error."""
-        from mirrormargin.runs import RUN_FILE, is_arrays_name
+        from mirrormargin.runs import RUN_FILE
 
-        old = []
+        old, self._unfinished = [], []
         for path in sorted(folder.iterdir()):
             if path.name == RUN_FILE:
                 self._check_kind(path)
@@ -157,8 +158,9 @@ class Destination:
             elif NAME.fullmatch(path.name) and (path / RUN_FILE).is_file():
                 self._check_kind(path / RUN_FILE)
                 old.append(path)
-            # Arrays without a document, and hidden files, are what a killed process leaves.
-            elif not path.name.startswith(".") and not is_arrays_name(path.name):
+            elif NAME.fullmatch(path.name) and _is_unfinished(path):
+                self._unfinished.append(path)
+            elif not _is_left(path):
                 raise RunError(
                     f"{folder} holds other things, such as {path.name}: give a folder that is"
                     " empty or does not exist"
@@ -177,6 +179,18 @@ class Destination:
                 f"{document.parent} holds a run of kind {kind!r}, which a run of kind"
                 f" {self.kind!r} does not replace: choose another folder"
             )
+
+
+def _is_unfinished(folder: Path) -> bool:
+    """Whether a folder holds the beginning of a run whose process was killed."""
+    return folder.is_dir() and all(_is_left(path) for path in folder.iterdir())
+
+
+def _is_left(path: Path) -> bool:
+    """Whether a killed process leaves such a file: arrays without a document, or a hidden one."""
+    from mirrormargin.runs import is_arrays_name
+
+    return path.name.startswith(".") or is_arrays_name(path.name)
 
 
 def name_run(p: float, seed: int | None) -> str:
