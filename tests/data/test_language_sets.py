@@ -109,6 +109,24 @@ def test_what_a_model_knows_of_its_inputs_can_be_kept(shakespeare):
     assert (form.tokenizer, form.vocabulary) == (data.tokenizer, data.vocabulary)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokenizer": None}, "tokenizer is unknown"),
+        ({"tokenizer": "letters"}, "tokenizer is unknown"),
+        ({"vocabulary": ["a", "b"]}, "lacks the end of a line"),
+        ({"vocabulary": None}, "lacks the end of a line"),
+        ({"tokenizer": "pairs"}, "lacks <unk>"),
+        ({"classes": ["a", "b"]}, "classes"),
+        ({"shape": [16, 16]}, "shape"),
+    ],
+)
+def test_a_damaged_description_of_inputs_is_refused(shakespeare, changes, message):
+    document = load_data("shakespeare", length=16).describe_form() | changes
+    with pytest.raises(DataError, match=message):
+        InputForm.read_form(document)
+
+
 def test_a_text_of_your_own_is_cut_as_validation_data(shakespeare, tmp_path):
     data, path = load_data("shakespeare", length=16), tmp_path / "own.txt"
     text = make_text(600)

@@ -228,9 +228,7 @@ def _print_beginning(
     """A few lines about what is trained; settings at their defaults are left out."""
     model = _list_options(vars(config.model))
     batch = min(config.batch_size, len(data.train))
-    steps = len(data.train) // batch
-    if config.epoch_steps is not None:
-        steps = min(steps, config.epoch_steps)
+    steps = config.count_epoch_steps(len(data.train))
     optimizer = {key: value for key, value in vars(config.optimizer).items() if key != "name"}
     rows = {
         "data": describe_data(config, data),

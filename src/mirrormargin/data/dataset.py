@@ -131,7 +131,7 @@ class InputForm:
         for name in ("name", "kind", "keep"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} is no text")
-        if self.kind not in ("text", "image") or self.num_texts not in (1, 2):
+        if self.kind not in ("text", "image", "language") or self.num_texts not in (1, 2):
             raise ValueError("kind or num_texts is unknown")
         for name in ("classes", "vocabulary", "wordpieces"):
             given = getattr(self, name)
@@ -139,11 +139,12 @@ class InputForm:
                 continue
             if not isinstance(given, tuple) or not all(isinstance(one, str) for one in given):
                 raise ValueError(f"{name} is no list of texts")
-            if len(set(given)) < len(given) or not given:
+            is_classless = name == "classes" and self.kind == "language"
+            if len(set(given)) < len(given) or bool(given) is is_classless:
                 raise ValueError(f"{name} is empty, or has a text twice")
             for one in given:
                 check_encodable(one, name)
-        sides = 1 if self.kind == "text" else 3
+        sides = 3 if self.kind == "image" else 1
         counts = self.shape if isinstance(self.shape, tuple) else ()
         if len(counts) != sides or not all(type(one) is int and 0 < one < 2**20 for one in counts):
             raise ValueError("shape is no size of an input")
@@ -153,6 +154,11 @@ class InputForm:
                 raise ValueError("vocabulary, wordpieces and keep do not fit together")
             if not {"[PAD]", "[UNK]", "[CLS]", "[SEP]"} <= set(pieces):
                 raise ValueError("vocabulary lacks a special token")
+        if self.kind == "language":
+            if self.tokenizer not in ("characters", "pairs") or "\n" not in (self.vocabulary or ()):
+                raise ValueError("tokenizer is unknown, or vocabulary lacks the end of a line")
+            if self.tokenizer == "pairs" and " <unk>" not in (self.vocabulary or ()):
+                raise ValueError("vocabulary lacks <unk>")
         for name in ("mean", "std"):
             given = getattr(self, name)
             if self.kind == "image" and given is not None:

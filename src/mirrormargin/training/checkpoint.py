@@ -77,12 +77,13 @@ class TrainingState:
     def __init__(self, config: TrainingConfig, data: DataSet, device: str) -> None:
         self.config, self.device = config, device
         self.model = build_model(config, data).to(device)
-        # In a sum over the batch the mean loss counts batch_size times, so must the penalty.
-        weight = min(config.batch_size, len(data.train)) if config.reduction == "sum" else 1
+        # In a sum over the batch the mean loss counts once for each answer, so must the penalty.
+        answers = min(config.batch_size, len(data.train)) * data.train.labels[0].numel()
+        weight = answers if config.reduction == "sum" else 1
         self.sparsifier = build_sparsifier(config.sparsifier, self.model, weight)
         self.optimizer = build_optimizer(config.optimizer, self.model)
         self.position = Position()
-        self.num_batches = len(data.train) // min(config.batch_size, len(data.train))
+        self.num_batches = config.count_epoch_steps(len(data.train))
         self.selected: dict[str, Tensor] = {}
         torch.manual_seed(config.seeds.dropout)
 

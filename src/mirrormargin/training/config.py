@@ -268,6 +268,11 @@ class TrainingConfig(Settings):
         """What it is judged by."""
         return find_task(type(self.model).__name__)
 
+    def count_epoch_steps(self, num_examples: int) -> int:
+        """How many steps an epoch on so many examples has."""
+        steps = num_examples // min(self.batch_size, num_examples)
+        return steps if self.epoch_steps is None else min(steps, self.epoch_steps)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         stops_early = self.stop_accuracy is not None or self.stop_loss is not None

@@ -120,9 +120,7 @@ class _Loop:
         self.model, self.optimizer = self.state.model, self.state.optimizer
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.batch_size = min(config.batch_size, len(data.train))
-        self.num_batches = len(data.train) // self.batch_size
-        if config.epoch_steps is not None:
-            self.num_batches = min(self.num_batches, config.epoch_steps)
+        self.num_batches = config.count_epoch_steps(len(data.train))
         # Answers of an epoch: a language model gives one for each token of an example.
         self.num_answers = self.num_batches * self.batch_size * data.train.labels[0].numel()
         self.num_steps = self.num_batches * config.epochs
