@@ -40,6 +40,7 @@ from mirrormargin.models import (
     VisionTransformer,
 )
 from mirrormargin.optim import MirrorAdam, MirrorDescent, param_groups
+from mirrormargin.optim.groups import is_zero
 from mirrormargin.training.config import (
     ADAPTIVE,
     OPTIMIZERS,
@@ -186,6 +187,8 @@ def _build(config: OptimizerConfig, params: Any) -> Optimizer:
     if config.name in ("MirrorDescent", "MirrorAdam"):
         # A configuration chooses p for all of its tensors, those that start at zero too.
         params = [{"p": config.p, **group} for group in params]
+        if config.scale == "rms":
+            params = [part for group in params for part in _part_zeros(group)]
     if config.name == "MirrorDescent":
         return MirrorDescent(
             params,
@@ -219,6 +222,14 @@ def _build(config: OptimizerConfig, params: Any) -> Optimizer:
     _refuse(config, "momentum")
     kind = torch.optim.Adam if config.name == "Adam" else torch.optim.AdamW
     return kind(params, **decay, betas=betas, fused=True)
+
+
+def _part_zeros(group: dict[str, Any]) -> list[dict[str, Any]]:
+    """Tensors that start at zero have no size to take a scale from: they train at p = 2."""
+    zeros = [(name, param) for name, param in group["params"] if is_zero(param)]
+    others = [(name, param) for name, param in group["params"] if not is_zero(param)]
+    parts = [{**group, "params": others}, {**group, "params": zeros, "p": 2.0, "scale": None}]
+    return [part for part in parts if part["params"]]
 
 
 def _refuse(config: OptimizerConfig, *names: str) -> None:
