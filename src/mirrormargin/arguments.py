@@ -249,12 +249,7 @@ def check_function(
 
 
 def check_path(name: str, value: Any, *, error: Error = ProblemError) -> str:
-    """The path of a file or folder, which need not exist.
-
-    Example:
-        >>> check_path("folder", "runs/a")
-        'runs/a'
-    """
+    """The path of a file or folder, which need not exist."""
     try:
         path = os.fspath(value)
         os.fsencode(path)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from mirrormargin.errors import ProblemError
-from tools.soak import bad_calls
+from tools.soak import bad_calls, judging
 from tools.soak.__main__ import make_trial
-from tools.soak.bad_calls import BAD_CALLS, judge_call, judge_words
+from tools.soak.bad_calls import BAD_CALLS
+from tools.soak.judging import judge_call, judge_words
 
 
 @pytest.mark.slow
@@ -65,7 +66,7 @@ def test_a_call_is_judged(call, is_bad, kind, why):
 
 
 def test_a_call_that_hangs_is_wrong(monkeypatch):
-    monkeypatch.setattr(bad_calls, "SECONDS", 0.2)
+    monkeypatch.setattr(judging, "SECONDS", 0.2)
     kind, what = judge_call("a call", lambda: time.sleep(30), False)
     assert (kind, "TimeoutError" in what) == ("wrong", True)
 

@@ -19,26 +19,24 @@ import multiprocessing
 import os
 import resource
 import shutil
-import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tools.soak.judging import SECONDS, judge_call, judge_words
+from tools.soak.samples import choose
 from tools.soak.trial import Outcome, Trial
 
-__all__ = ["BAD_CALLS", "judge_call", "judge_words"]
+__all__ = ["BAD_CALLS"]
 
-SECONDS = 10  # that a case may take
 START = 180  # seconds for the process to import, compile and train what cases damage
 MOST_GROWTH = 1 << 30  # bytes by which the peak of memory may grow in a case
 MOST_MEMORY = 6 << 30  # that the process may have at all
-MOST_LINE = 2000  # characters of a message
-SCRIPTS = ("<script>alert", "<svg onload")
 
 Generator = np.random.Generator
 
@@ -103,7 +101,7 @@ def _serve(pipe: Any, name: str) -> None:
     import torch
 
     torch.set_num_threads(1)
-    from tools.soak.bad_files import make_samples
+    from tools.soak.samples import make_samples
 
     samples = folder / "samples"
     if not (samples / "ready").exists():
@@ -163,7 +161,7 @@ def _try_call(generator: Generator, samples: Path) -> tuple[str, str]:
     from tools.soak.absurd_values import ABSURD, NEVER, find_kind
     from tools.soak.valid_calls import CALLS, LONG, METHODS, TORCH, find, list_parameters
 
-    name = _choose(generator, (*CALLS, *METHODS))
+    name = choose(generator, (*CALLS, *METHODS))
     parameters = list(list_parameters(name))
     if not parameters:
         return "held", f"{name}()"
@@ -173,7 +171,7 @@ def _try_call(generator: Generator, samples: Path) -> tuple[str, str]:
     is_bad, said = False, []
     allowed: tuple[type[Exception], ...] = ()
     for one in chosen:
-        what = _choose(generator, ABSURD)
+        what = choose(generator, ABSURD)
         value, kind = ABSURD[what](), find_kind(name, one.name)
         is_function = kind == "function" and callable(value)  # what it raises is the caller's
         if what in LONG.get((name, one.name), ()) or is_function:
@@ -184,55 +182,6 @@ def _try_call(generator: Generator, samples: Path) -> tuple[str, str]:
         arguments[one.name] = value
         allowed += TORCH.get((name, one.name), ())
     return judge_call(f"{name}({', '.join(said)})", lambda: function(**arguments), is_bad, allowed)
-
-
-def judge_call(
-    what: str,
-    call: Callable[[], Any],
-    is_bad: bool,
-    allowed: tuple[type[Exception], ...] = (),
-) -> tuple[str, str]:
-    """Make a call, and say how it ended.
-
-    Args:
-        what: In words.
-        call: Without arguments.
-        is_bad: Whether it must be refused.
-        allowed: Errors of others that are documented.
-    """
-    from mirrormargin.errors import MirrorMarginError
-
-    try:
-        with _limit_time():
-            result = call()
-    except (MirrorMarginError, *allowed) as error:
-        fault = _find_fault(str(error))
-        return ("wrong", f"{what}: {fault}") if fault else ("refused", f"{what}: {error}")
-    except Exception as error:
-        return "wrong", f"{what}: {type(error).__name__}: {str(error)[:200]} {_find_place(error)}"
-    if is_bad:
-        return "wrong", f"{what}: accepted"
-    fault = _find_nan(result)
-    return ("wrong", f"{what}: accepted, and gave {fault}") if fault else ("held", what)
-
-
-def _find_nan(result: Any) -> str:
-    """What is no sensible result."""
-    for name in ("W", "margin", "gap", "exponent"):
-        value = getattr(result, name, None)
-        if isinstance(value, float | np.ndarray) and np.isnan(value).any():
-            if getattr(result, "end", None) is not None and name == "W":
-                continue  # a training that diverged says so
-            return f"{name} of nan"
-    return ""
-
-
-def _find_fault(message: str) -> str:
-    if not message.strip():
-        return "an error without a message"
-    if len(message) > MOST_LINE:
-        return f"a message of {len(message):,} characters: {message[:80]!r}"
-    return ""
 
 
 # -- commands
@@ -296,7 +245,7 @@ def _try_words(generator: Generator, samples: Path) -> tuple[str, str]:
     from mirrormargin.cli.app import app
 
     commands = _list_commands(samples)
-    command = _choose(generator, commands)
+    command = choose(generator, commands)
     found: Any = app
     for word in command:
         found = found[word]
@@ -307,9 +256,9 @@ def _try_words(generator: Generator, samples: Path) -> tuple[str, str]:
     ]
     words, is_bad = [*command, *commands[command]], False
     if command == ("reproduce",):
-        words += [_choose(generator, ("no.such.claim", "A.x", "\x1b[31m", "--", ""))]
+        words += [choose(generator, ("no.such.claim", "A.x", "\x1b[31m", "--", ""))]
     for _ in range(min(len(options), 1 + int(generator.random() < 0.4))):
-        option, value = _choose(generator, options), _choose(generator, WORDS)
+        option, value = choose(generator, options), choose(generator, WORDS)
         if (option.name, value) in LONG_OPTIONS:
             continue
         hint = str(option.hint)
@@ -325,103 +274,19 @@ def _try_words(generator: Generator, samples: Path) -> tuple[str, str]:
     return judge_words(tuple(words), is_bad)
 
 
-def judge_words(words: tuple[str, ...], is_bad: bool, what: str = "") -> tuple[str, str]:
-    """Run a command, and say how it ended."""
-    from mirrormargin.cli import main
-
-    line = " ".join(word if len(word) < 60 else f"{word[:40]}..." for word in words)
-    what = ascii(f"{what + ': ' if what else ''}mirrormargin {line}")
-    out, err = io.StringIO(), io.StringIO()
-    before = sys.stdin
-    try:
-        sys.stdin = io.TextIOWrapper(io.BytesIO(b""))
-        with (
-            _limit_time(),
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
-        ):
-            code = main(words)
-    except SystemExit as error:
-        code = error.code
-    except BaseException as error:
-        return "wrong", f"{what}: {type(error).__name__}: {str(error)[:200]} {_find_place(error)}"
-    finally:
-        sys.stdin = before
-    for text in (out.getvalue(), err.getvalue()):
-        strange = [one for one in text if not (one.isprintable() or one in "\n\t")]
-        if strange and words[:1] != ("completion",):
-            return "wrong", f"{what}: prints {strange[0]!r}"
-    fault = _find_script()
-    if fault:
-        return "wrong", f"{what}: {fault}"
-    if code == 2:
-        lines = [line for line in err.getvalue().splitlines() if line.strip()]
-        if not lines or not lines[-1].startswith("mirrormargin"):
-            return "wrong", f"{what}: exit code 2, and says {err.getvalue()[-300:]!r}"
-        if len(lines[-1]) > MOST_LINE + 4000:
-            return "wrong", f"{what}: a message of {len(lines[-1]):,} characters"
-        return "refused", f"{what}: {lines[-1]}"
-    if code not in (0, 1):
-        return "wrong", f"{what}: exit code {code}"
-    return ("wrong", f"{what}: accepted") if is_bad else ("held", what)
-
-
-def _find_script() -> str:
-    page = Path("page.html")
-    if page.is_file():
-        text = page.read_text(encoding="utf-8", errors="replace")
-        if any(script in text for script in SCRIPTS):
-            return "the page holds a script of the file"
-    return ""
-
-
 # -- files
 
 
 def _try_file(generator: Generator, folder: Path, samples: Path) -> tuple[str, str]:
     from tools.soak.bad_files import MAKERS
 
-    attempt = _choose(generator, MAKERS)(generator, folder, samples)
+    attempt = choose(generator, MAKERS)(generator, folder, samples)
     if attempt.call is not None:
         return judge_call(attempt.what, attempt.call, attempt.is_bad)
     return judge_words(attempt.words, attempt.is_bad, attempt.what)
 
 
 # -- all of them
-
-
-def _choose(generator: Generator, options: Any) -> Any:
-    options = list(options)
-    return options[int(generator.integers(len(options)))]
-
-
-def _find_place(error: BaseException) -> str:
-    """Where in the product it was raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if f"{os.sep}mirrormargin{os.sep}" in frame.filename]
-    return f"({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
-
-
-class _TooLongError(BaseException):
-    """Not an Exception: no part of the product may swallow it."""
-
-
-@contextmanager
-def _limit_time() -> Iterator[None]:
-    import signal
-
-    def end(*_: Any) -> None:
-        raise _TooLongError(f"it took {SECONDS} seconds")
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
-    try:
-        yield
-    except _TooLongError as error:
-        raise TimeoutError(str(error)) from error
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager

@@ -6,16 +6,12 @@ so; what is merely odd may hold.
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
-import lzma
-import os
 import shutil
 import struct
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,106 +19,12 @@ import numpy as np
 
 from mirrormargin.runs import seal
 from tools.soak.absurd_values import PROBLEM
+from tools.soak.bad_data import make_images, make_texts
+from tools.soak.samples import ARRAYS, LAB, Attempt, choose, rewrite
 
-__all__ = ["MAKERS", "Attempt", "make_samples"]
+__all__ = ["MAKERS"]
 
 Generator = np.random.Generator
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """What is done with a bad file.
-
-    Attributes:
-        what: In words.
-        words: A command line; or
-        call: a function of Python.
-        is_bad: Whether it must be refused.
-    """
-
-    what: str
-    words: tuple[str, ...] = ()
-    call: Callable[[], Any] | None = None
-    is_bad: bool = True
-
-
-ARRAYS = {name: getattr(PROBLEM, name) for name in ("tokens", "queries", "labels", "head")}
-LAB = (
-    ("lab", "solve"),
-    ("lab", "train", "--steps", "5"),
-    ("lab", "flow", "--decades", "2"),
-    ("lab", "path", "--num-radii", "2", "--starts", "1"),
-)
-LABELS = {
-    "control characters": "\x1b]0;owned\x07\x1b[31mred",
-    "a bidirectional override": "\u202egood",
-    "markup": "<script>alert(1)</script>",
-    "a zero byte": "a\0b",
-    "a new line": "one\ntwo",
-    "a very long name": "x" * 200_000,
-    "half a character": "\ud800",
-    "brackets of rich": "[bold red]label[/]",
-}
-REFUSED_LABELS = {"a very long name", "half a character"}
-
-
-def make_samples(folder: Path) -> None:
-    """What is damaged later: runs of the lab, a training, claims; made once for all cases."""
-    import mirrormargin as mm
-    from mirrormargin.claims.claims_file import write_claims
-    from tools.soak.valid_calls import flow, follow_path, train
-
-    train().save(folder / "training")
-    flow().save(folder / "flow")
-    follow_path().save(folder / "path")
-    assert mm.AttentionRecord.load(folder / "training") is not None
-    (folder / "claims").mkdir()
-    row = {"id": "A.x", "title": "a claim", "verdict": "reproduced", "paper": "A", "tests": []}
-    write_claims(folder / "claims", {"profile": "quick", "seed": 0, "claims": [row]})
-    write_texts(folder / "texts.csv", ["good", "bad"])
-    _train_model(folder)
-    with zipfile.ZipFile(folder / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in ("tokens", "queries", "labels", "head"):
-            with archive.open(f"{name}.npy", "w") as file:
-                header = {"descr": "<f8", "fortran_order": False, "shape": (1 << 24,)}
-                np.lib.format.write_array_header_1_0(file, header)
-                for _ in range(128):
-                    file.write(bytes(1 << 20))
-    with gzip.open(folder / "bomb.csv.gz", "wb") as file:
-        file.write(b"text,label\n")
-        for _ in range(300):
-            file.write(b"a" * (1 << 20))
-
-
-def _train_model(folder: Path) -> None:
-    from mirrormargin.cli import main
-
-    size = ["model.width=8", "model.num_layers=1", "model.num_heads=1", "epochs=1"]
-    options = [word for setting in size for word in ("--set", setting)]
-    words = [
-        "train",
-        "sst2/small",
-        "--data",
-        str(folder / "texts.csv"),
-        "--vocabulary",
-        "words",
-        *options,
-    ]
-    code = main([*words, "--out", str(folder / "model"), "--quiet", "--threads", "1"])
-    if code != 0:
-        raise RuntimeError(f"the training that cases damage ended with {code}")
-
-
-def write_texts(path: Path, labels: list[str], count: int = 24) -> None:
-    words = ("film", "plot", "cast", "scene", "lovely", "dull")
-    rows = [f"text {i} {words[i % 6]} {words[i % 5]}" for i in range(count)]
-    lines = [f'"{row}","{labels[i % len(labels)]}"' for i, row in enumerate(rows)]
-    path.write_bytes(("text,label\n" + "\n".join(lines) + "\n").encode("utf-8", "surrogatepass"))
-
-
-def choose(generator: Generator, options: Any) -> Any:
-    options = list(options)
-    return options[int(generator.integers(len(options)))]
 
 
 # -- problems
@@ -140,12 +42,6 @@ def _save(path: Path, **changes: Any) -> None:
     np.savez_compressed(path, **{**ARRAYS, **changes})
 
 
-def _rewrite(path: Path, change: Callable[[bytearray], object]) -> None:
-    contents = bytearray(path.read_bytes())
-    change(contents)
-    path.write_bytes(contents)
-
-
 def _flip(generator: Generator, path: Path, samples: Path) -> None:
     _save(path)
 
@@ -153,12 +49,12 @@ def _flip(generator: Generator, path: Path, samples: Path) -> None:
         for _ in range(int(generator.integers(1, 20))):
             contents[int(generator.integers(len(contents)))] ^= 1 << int(generator.integers(8))
 
-    _rewrite(path, flip)
+    rewrite(path, flip)
 
 
 def _cut(generator: Generator, path: Path, samples: Path) -> None:
     _save(path)
-    _rewrite(path, lambda c: c.__delitem__(slice(int(generator.integers(len(c))), None)))
+    rewrite(path, lambda c: c.__delitem__(slice(int(generator.integers(len(c))), None)))
 
 
 def _noise(generator: Generator, path: Path, samples: Path) -> None:
@@ -198,7 +94,7 @@ def _change_flags(position: int, value: int) -> Callable[[Generator, Path, Path]
             struct.pack_into("<H", contents, start + position, value)
             struct.pack_into("<H", contents, position - 2, value)
 
-        _rewrite(path, write)
+        rewrite(path, write)
 
     return change
 
@@ -351,7 +247,7 @@ def make_training(generator: Generator, folder: Path, samples: Path) -> Attempt:
         path.write_bytes(b"\n".join(lines))
         what = "a damaged line"
     elif generator.random() < 0.2:
-        _rewrite(path, lambda c: c.__delitem__(slice(int(generator.integers(len(c))), None)))
+        rewrite(path, lambda c: c.__delitem__(slice(int(generator.integers(len(c))), None)))
         what = "a missing end"
     else:
         what, _ = _damage_document(generator, path)
@@ -387,7 +283,7 @@ def make_weights(generator: Generator, folder: Path, samples: Path) -> Attempt:
         else:
             contents[:] = b"\x80\x04cposix\nsystem\nX\x04\x00\x00\x00true\x85R."
 
-    _rewrite(path, change)
+    rewrite(path, change)
     words = choose(generator, (("predict", str(model), "a film"), ("prune", str(model))))
     return Attempt(f"{kind} in weights", (*words, *(("--share", "0.5") * (words[0] == "prune"))))
 
@@ -411,164 +307,6 @@ def make_claims(generator: Generator, folder: Path, samples: Path) -> Attempt:
     what, is_bad = _damage_document(generator, path)
     return Attempt(f"{what} in claims.json", words, is_bad=is_bad)
 
-
-# -- data
-
-
-def make_texts(generator: Generator, folder: Path, samples: Path) -> Attempt:
-    from mirrormargin.data import load_data
-
-    path, kind = folder / "texts.csv", choose(generator, TEXTS)
-    is_bad, write = TEXTS[kind]
-    path = write(path, samples) or path
-
-    def load() -> Any:
-        return load_data(path, vocabulary="words")
-
-    way = int(generator.integers(3))
-    if way == 0:
-        words = ("evaluate", str(samples / "model"), "--data", str(path))
-        return Attempt(f"{kind} in {path.name}", words, is_bad=is_bad)
-    if way == 1:
-        words = ("predict", str(samples / "model"), str(path))
-        return Attempt(f"{kind} in {path.name}", words, is_bad=False)
-    return Attempt(f"{kind} in {path.name}", call=load, is_bad=is_bad)
-
-
-def _write(name: str, contents: bytes) -> Callable[[Path, Path], Path]:
-    def write(path: Path, samples: Path) -> Path:
-        path = path.with_name(name)
-        path.write_bytes(contents)
-        return path
-
-    return write
-
-
-def _lines(*rows: str) -> bytes:
-    return ("\n".join(rows) + "\n").encode("utf-8", "surrogatepass")
-
-
-GOOD = [json.dumps({"text": f"text {i}", "label": "ab"[i % 2]}) for i in range(12)]
-TEXTS: dict[str, tuple[bool, Callable[[Path, Path], Path | None]]] = {
-    **{
-        f"a label of {name}": (
-            name in REFUSED_LABELS,
-            lambda path, samples, label=label: write_texts(path, ["good", label]),
-        )
-        for name, label in LABELS.items()
-        if name != "a new line"
-    },
-    "a label with half a character": (
-        True,
-        _write("texts.jsonl", _lines(*GOOD, '{"text": "a b", "label": "\\ud800"}')),
-    ),
-    "a text with half a character": (
-        True,
-        _write("texts.jsonl", _lines(*GOOD, '{"text": "\\udfff b", "label": "a"}')),
-    ),
-    "columns twice": (True, _write("texts.csv", b"text,label,label\n" + b"a b,1,2\n" * 9)),
-    "no columns": (True, _write("texts.csv", b"")),
-    "one column": (True, _write("texts.csv", b"text;label\na;b\n")),
-    "more fields than columns": (True, _write("texts.csv", b"text,label\na,b,c\n")),
-    "an open quote": (True, _write("texts.csv", b'text,label\n"a,b\n' + b"x,y\n" * 20)),
-    "no UTF-8": (True, _write("texts.csv", b"text,label\n\xff\xfe,a\n")),
-    "zero bytes": (True, _write("texts.csv", b"text,label\n" + bytes(50) + b"\n")),
-    "a field of a megabyte": (
-        True,
-        _write("texts.csv", b"text,label\n" + b"a" * (1 << 20) + b",b\n"),
-    ),
-    "100,000 brackets": (True, _write("texts.jsonl", _lines(*GOOD, "[" * 100_000))),
-    "a key twice": (
-        True,
-        _write("texts.jsonl", _lines(*GOOD, '{"text": "a", "text": "b", "label": "a"}')),
-    ),
-    "a number of 5,000 digits": (
-        True,
-        _write("texts.jsonl", _lines(*GOOD, '{"text": "q", "label": ' + "9" * 5000 + "}")),
-    ),
-    "a label of nested lists": (
-        True,
-        _write("texts.jsonl", _lines(*GOOD, '{"text": "q", "label": [[1]]}')),
-    ),
-    "a list for a row": (True, _write("texts.jsonl", _lines(*GOOD, "[1, 2]"))),
-    "a bomb": (
-        True,
-        lambda path, samples: Path(
-            shutil.copy(samples / "bomb.csv.gz", path.with_name("bomb.csv.gz"))
-        ),
-    ),
-    "half a gzip": (
-        True,
-        _write("texts.csv.gz", gzip.compress(b"text,label\n" + os.urandom(5000))[:2000]),
-    ),
-    "no gzip": (True, _write("texts.csv.gz", b"text,label\na,b\n")),
-    "half an xz": (True, _write("texts.csv.xz", lzma.compress(os.urandom(5000))[:2000])),
-    "one class": (True, lambda path, samples: write_texts(path, ["only"])),
-    "a link in a circle": (True, lambda path, samples: path.symlink_to(path)),
-    "a folder": (True, lambda path, samples: path.mkdir()),
-    "nothing wrong": (False, lambda path, samples: write_texts(path, ["good", "bad"])),
-}
-
-
-def make_images(generator: Generator, folder: Path, samples: Path) -> Attempt:
-    from PIL import Image
-
-    from mirrormargin.data import load_data
-
-    images, kind = folder / "images", choose(generator, IMAGES)
-    for name in ("cat", "dog"):
-        (images / name).mkdir(parents=True)
-        for number in range(4):
-            pixels = generator.integers(0, 256, (8, 8), np.uint8)
-            Image.fromarray(pixels).save(images / name / f"{number}.png")
-    IMAGES[kind](generator, images)
-    is_bad = kind not in ("a name of control characters", "a link outside", "flipped bits")
-    return Attempt(f"{kind} among images", call=lambda: load_data(images), is_bad=is_bad)
-
-
-def _flip_image(generator: Generator, images: Path) -> None:
-    def flip(contents: bytearray) -> None:
-        contents[int(generator.integers(len(contents)))] ^= 1 << int(generator.integers(8))
-
-    _rewrite(images / "cat" / "0.png", flip)
-
-
-def _make_huge(generator: Generator, images: Path) -> None:
-    from PIL import Image
-
-    Image.new("1", (20_000, 20_000)).save(images / "cat" / "0.png")
-
-
-def _make_wide(generator: Generator, images: Path) -> None:
-    from PIL import Image
-
-    Image.new("L", (9, 8)).save(images / "cat" / "0.png")
-
-
-def _name_badly(generator: Generator, images: Path) -> None:
-    (images / "cat").rename(images / "\x1b[31mcat")
-
-
-def _write_image(contents: bytes) -> Callable[[Generator, Path], object]:
-    return lambda generator, images: (images / "cat" / "0.png").write_bytes(contents)
-
-
-IMAGES: dict[str, Callable[[Generator, Path], object]] = {
-    "flipped bits": _flip_image,
-    "20,000 x 20,000 pixels": _make_huge,
-    "another size": _make_wide,
-    "nothing": _write_image(b""),
-    "noise": _write_image(os.urandom(300)),
-    "a text": _write_image(b"<svg onload=alert(1)>"),
-    "a name of control characters": _name_badly,
-    "a name with half a character": lambda generator, images: os.rename(
-        os.fsencode(images / "cat"), os.fsencode(images) + b"/\xff"
-    ),
-    "a link in a circle": lambda generator, images: (images / "cat" / "x.png").symlink_to("x.png"),
-    "a link outside": lambda generator, images: (images / "dog" / "x.png").symlink_to(
-        images / "cat" / "0.png"
-    ),
-}
 
 MAKERS = (
     make_npz,

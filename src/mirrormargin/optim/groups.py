@@ -274,5 +274,14 @@ def _is_conv1d(module: nn.Module) -> bool:
 
 
 def is_zero(param: Tensor) -> bool:
-    """Whether all entries are 0, as far as can be seen."""
-    return not param.is_meta and param.numel() > 0 and not bool(torch.count_nonzero(param))
+    """Whether all entries are 0; quick for tensors that are not.
+
+    Tensors without values here, or spread over processes, are not looked into.
+    """
+    if param.is_meta or param.numel() == 0 or type(param.data) is not Tensor:
+        return False
+    if bool(param.detach()[(0,) * param.ndim]):
+        return False
+    if param.device.type == "cpu" and param.dtype in (torch.float32, torch.float64):
+        return not param.detach().numpy().any()  # torch's threads would hang in a forked child
+    return not bool(torch.count_nonzero(param))
