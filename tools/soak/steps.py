@@ -173,12 +173,12 @@ def _lay_out(rng: Generator, x: Tensor) -> Tensor:
 
 def build(case: Case) -> tuple[Any, Any]:
     case.twins = [p.detach().clone().requires_grad_() for p in case.params]
-    options = {**case.options, **case.path, "nonfinite": case.nonfinite}
+    # As a group, so that tensors which start at zero are meant, and not warned of.
+    group = {**case.options, "params": case.params}
+    options = {"lr": case.options["lr"], **case.path, "nonfinite": case.nonfinite}
     if case.kind == "adam":
-        return mm.MirrorAdam(case.params, **options), ReferenceMirrorAdam(
-            case.twins, **case.options
-        )
-    optimizer = mm.MirrorDescent(case.params, **options)
+        return mm.MirrorAdam([group], **options), ReferenceMirrorAdam(case.twins, **case.options)
+    optimizer = mm.MirrorDescent([group], **options)
     return optimizer, ReferenceMirrorDescent(case.twins, **case.options)
 
 
