@@ -89,10 +89,10 @@ def prune_attention(model: nn.Module, share: float) -> None:
 
 # Learning rates: by hand, from the training loss; steps three times longer diverge at p = 1.1.
 CHOICES: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
-    "MirrorDescent p=1.1": lambda m: mm.MirrorDescent(m.parameters(), 0.02, 1.1, momentum=0.9),
+    "MirrorDescent p=1.1": lambda m: mm.MirrorDescent(mm.mirror_groups(m), 0.02, momentum=0.9),
     "MirrorDescent p=2": lambda m: mm.MirrorDescent(m.parameters(), 0.1, 2.0, momentum=0.9),
     "MirrorDescent p=3": lambda m: mm.MirrorDescent(m.parameters(), 0.01, 3.0, momentum=0.9),
-    "MirrorAdam p=1.1": lambda m: mm.MirrorAdam(m.parameters(), 0.003, 1.1),
+    "MirrorAdam p=1.1": lambda m: mm.MirrorAdam(mm.mirror_groups(m, p=1.1), 0.003),
     "MirrorAdam p=2": lambda m: mm.MirrorAdam(m.parameters(), 0.003, 2.0),
     "MirrorAdam p=3": lambda m: mm.MirrorAdam(m.parameters(), 0.001, 3.0),
     "torch AdamW": lambda m: torch.optim.AdamW(m.parameters(), 0.003, weight_decay=0.0),

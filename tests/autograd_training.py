@@ -34,7 +34,7 @@ def train_by_autograd(
     """
     X, z, y = (torch.tensor(getattr(problem, name)) for name in ("tokens", "queries", "labels"))
     params = [torch.nn.Parameter(torch.tensor(start, dtype=torch.float64)) for start in starts]
-    optimizer = mm.MirrorDescent(params, p=p, **options)
+    optimizer = mm.MirrorDescent([{"params": params, "p": p}], **options)
     path = [_values(params)]
     for _ in range(num_steps):
         W = params[0] @ params[1].T if parameterization == "KQ" else params[0]

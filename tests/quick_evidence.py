@@ -6,7 +6,6 @@ Half of the work of all stories is six trainings on digits. The tests have enoug
 slow test of the demo trains them all.
 """
 
-import fcntl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from mirrormargin.claims.evidence import Evidence, read_evidence, write_evidence
 from mirrormargin.claims.registry import STORIES
 from mirrormargin.errors import RunError
+from mirrormargin.runs import hold_folder
 
 SHORTER: Mapping[str, dict[str, Any]] = {
     "digits": {"num_seeds": 1, "epochs": 40},
@@ -51,9 +51,7 @@ class QuickEvidence:
         story = STORIES[name]
         settings = story.choose_settings("quick", seed=0)
         folder = story.name_folder(self.folder, "quick", seed=0)
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / ".lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with hold_folder(folder, wait=600):
             try:
                 return read_evidence(folder)
             except RunError:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         DataError,
         DivergedError,
         GeometryError,
+        MarginBelowError,
         MirrorMarginError,
         MirrorMarginWarning,
         MissingNumbaError,
@@ -58,7 +59,13 @@ if TYPE_CHECKING:
         Potential,
         directional_divergence,
     )
-    from mirrormargin.optim import MirrorAdam, MirrorDescent, param_groups
+    from mirrormargin.optim import (
+        MirrorAdam,
+        MirrorDescent,
+        describe_groups,
+        mirror_groups,
+        param_groups,
+    )
     from mirrormargin.svm import (
         is_locally_optimal,
         solve_attention_svm,
@@ -94,6 +101,7 @@ _HOMES = {
         "DataError",
         "DivergedError",
         "GeometryError",
+        "MarginBelowError",
         "MirrorMarginError",
         "MirrorMarginWarning",
         "MissingNumbaError",
@@ -110,7 +118,7 @@ _HOMES = {
         "TrainingInterrupted",
     ),
     "geometry": ("HypentropyPotential", "LpPotential", "Potential", "directional_divergence"),
-    "optim": ("MirrorAdam", "MirrorDescent", "param_groups"),
+    "optim": ("MirrorAdam", "MirrorDescent", "describe_groups", "mirror_groups", "param_groups"),
     "svm": (
         "is_locally_optimal",
         "solve_attention_svm",
@@ -131,6 +139,7 @@ __all__ = [
     "GeometryError",
     "HypentropyPotential",
     "LpPotential",
+    "MarginBelowError",
     "MirrorAdam",
     "MirrorDescent",
     "MirrorMarginError",
@@ -157,11 +166,13 @@ __all__ = [
     "claimed_rate",
     "classify_selections",
     "compare_exponents",
+    "describe_groups",
     "directional_divergence",
     "fit_rate",
     "is_locally_optimal",
     "joint_regularization_path",
     "mirror_flow",
+    "mirror_groups",
     "param_groups",
     "regularization_path",
     "resume_training",

@@ -1,4 +1,4 @@
-"""Checking what a caller gives: numbers, counts, seeds, choices, exponents and arrays.
+"""Checking what a caller gives: numbers, counts, seeds, choices, exponents, arrays and paths.
 
 Each function returns the value in the type that the code works with, or raises an error that says
 what was given and what is allowed::
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 __all__ = [
+    "MOST_SEED",
     "Parameterization",
     "StepRule",
     "check_choice",
@@ -38,11 +40,14 @@ __all__ = [
     "check_function",
     "check_kind",
     "check_number",
+    "check_path",
     "check_seed",
     "check_shape",
+    "check_size",
     "check_threads",
     "read_array",
     "read_exponents",
+    "read_items",
     "read_numbers",
     "refuse_overflow",
     "show",
@@ -56,6 +61,9 @@ Choice = TypeVar("Choice", bound=str)
 
 MOST_SEED = 2**64 - 1
 LARGE_EXPONENT = 100.0
+MOST_EXPONENT = 1000.0  # beyond, |w|^(p - 1) is 0 or infinite for all but a few weights
+MOST_ENTRIES = 2**31  # of an array: 16 GiB of floats
+MOST_PATH = 4096  # characters
 MOST_SHOWN = 60  # characters of a value in a message
 MOST_DIGITS = 4000  # of an integer, which says more in whole
 MOST_COUNT = 2**53  # beyond, floats and compiled integers no longer hold every count
@@ -132,7 +140,7 @@ def _to_float(value: Any) -> float:
         return float(value)
     except OverflowError:  # an integer or a fraction beyond the largest float
         return math.inf if value > 0 else -math.inf
-    except (TypeError, ValueError, RuntimeError):
+    except Exception:  # objects may raise what they like
         return math.nan
 
 
@@ -158,7 +166,7 @@ def check_count(
     """
     try:
         number = least - 1 if _is_bool(value) else operator.index(value)
-    except TypeError:
+    except Exception:  # objects may raise what they like
         number = least - 1
     if number < least or number > (MOST_COUNT if most is None else most):
         allowed = f"an integer from {least} to {most}"
@@ -189,9 +197,11 @@ def check_choice(
         'polyak'
     """
     names = list(choices)
-    if not isinstance(value, str) or value not in names:
+    # A plain copy: a class of texts may call itself equal to anything.
+    text = str.__str__(value) if isinstance(value, str) else None
+    if text not in names:
         raise error(f"{name} is {show(value)}: give one of {', '.join(names)}")
-    return names[names.index(value)]  # pyright: ignore[reportArgumentType]
+    return names[names.index(text)]  # pyright: ignore[reportArgumentType]
 
 
 def check_flag(name: str, value: Any, *, hint: str = "", error: Error = ProblemError) -> bool:
@@ -238,10 +248,40 @@ def check_function(
     return value
 
 
+def check_path(name: str, value: Any, *, error: Error = ProblemError) -> str:
+    """The path of a file or folder, which need not exist."""
+    try:
+        path = os.fspath(value)
+        os.fsencode(path)
+    except Exception:  # no path, or halves of characters, which no file system has
+        path = None
+    if not isinstance(path, str) or not path or "\0" in path or len(path) > MOST_PATH:
+        raise error(f"{name} is {show(value)}: give the path of a file or folder")
+    return path
+
+
+def read_items(
+    name: str, value: Any, allowed: str, *, error: Error = ProblemError
+) -> tuple[Any, ...]:
+    """What a list, or anything else that can be gone through, holds; ``allowed`` says of what."""
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        return tuple(value)
+    except Exception:  # objects may raise what they like
+        raise error(f"{name} is {show(value)}: give {allowed}") from None
+
+
 def check_exponent(p: Any, *, error: Error = GeometryError) -> float:
-    """The exponent of a geometry, ``1 < p < inf``: psi_p is strictly convex only there."""
+    """The exponent of a geometry, ``1 < p <= 1000``: psi_p is strictly convex only above 1."""
     hint = "near 1, such as 1.1, weights become sparse, 2 is the Euclidean geometry"
-    return check_number("p", p, above=1.0, below=math.inf, hint=hint, error=error)
+    number = check_number("p", p, above=1.0, below=math.inf, hint=hint, error=error)
+    if number > MOST_EXPONENT:
+        raise error(
+            f"p is {show(p)}: give at most {MOST_EXPONENT:g}, for powers with such an exponent"
+            " leave floating point; up to 20 is tested"
+        )
+    return number
 
 
 def read_exponents(p: Any, *, error: Error = ProblemError) -> Array:
@@ -313,11 +353,24 @@ def read_numbers(name: str, value: Any, *, error: Error = ProblemError) -> NDArr
             value = value.detach().cpu()
             value = (value.double() if value.is_floating_point() else value).numpy()
         array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError) as cause:
-        raise error(f"{name} cannot be read as an array of numbers: {cause}") from cause
+    except Exception as cause:  # objects may raise what they like
+        reason = " ".join(str(cause).split())[:200] or type(cause).__name__
+        raise error(f"{name} cannot be read as an array of numbers: {reason}") from cause
     if array.dtype.kind not in "biuf":
-        raise error(f"{name} has dtype {array.dtype}: give real numbers")
+        raise error(f"{name} has dtype {str(array.dtype)[:MOST_SHOWN]}: give real numbers")
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise error(f"{name} has masked entries, whose numbers mean nothing: fill or remove them")
+    check_size(name, array.shape, error=error)
     return array
+
+
+def check_size(name: str, shape: tuple[int, ...], *, error: Error = ProblemError) -> None:
+    """Raise if an array of this shape is far larger than what fits into memory."""
+    if math.prod(shape) > MOST_ENTRIES:
+        raise error(
+            f"{name} of shape {shape} has {math.prod(shape):,} entries: give at most"
+            f" {MOST_ENTRIES:,}"
+        )
 
 
 def check_shape(

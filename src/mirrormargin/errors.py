@@ -11,6 +11,7 @@ __all__ = [
     "DataError",
     "DivergedError",
     "GeometryError",
+    "MarginBelowError",
     "MirrorMarginError",
     "MirrorMarginWarning",
     "MissingNumbaError",
@@ -95,6 +96,21 @@ class NotSeparableError(SolverError):
     @property
     def certificate(self) -> Any:
         return self.solution.certificate
+
+
+class MarginBelowError(SolverError):
+    """No separating W was found, and no proof that there is none; ``bound`` bounds its margin.
+
+    The bound is a share of the largest constraint, and is proved by ``certificate``.
+    """
+
+    @property
+    def certificate(self) -> Any:
+        return self.solution.certificate
+
+    @property
+    def bound(self) -> float:
+        return self.certificate.bound
 
 
 class RunError(MirrorMarginError, RuntimeError):

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from mirrormargin.cli import interrupts, main
+from mirrormargin.errors import RunError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are those of POSIX")
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -120,3 +121,32 @@ def test_a_signal_while_a_library_is_set_up_raises_nothing_in_it(number, tmp_pat
     )
     assert (process.returncode, process.stdout) == (128 + number, "before\n")
     assert process.stderr == f"mirrormargin: {WORDS[number]}\n"
+
+
+@BOTH
+def test_a_signal_that_python_drops_is_raised_again(number, monkeypatch, capsys):
+    class Deleted:
+        def __del__(self):
+            send(number)  # an exception that leaves this is dropped
+
+    def delete(names):
+        Deleted()
+        time.sleep(10)
+        raise AssertionError
+
+    monkeypatch.setattr("mirrormargin.claims.find_claims", delete)
+    assert main(["reproduce", "A.alg"]) == 128 + number
+    assert capsys.readouterr().err == f"mirrormargin: {WORDS[number]}\n"
+
+
+@BOTH
+def test_an_error_that_a_signal_caused_is_not_told(number, monkeypatch, capsys):
+    def fail(names):
+        try:
+            send(number)
+        except KeyboardInterrupt:
+            raise RunError("a worker died") from None
+
+    monkeypatch.setattr("mirrormargin.claims.find_claims", fail)
+    assert main(["reproduce", "A.alg"]) == 128 + number
+    assert capsys.readouterr().err == f"mirrormargin: {WORDS[number]}\n"

@@ -13,7 +13,7 @@ import torch
 
 from mirrormargin.cli import main
 from mirrormargin.cli.own_data import describe_texts
-from mirrormargin.cli.watched_training import describe_failure
+from mirrormargin.cli.training_summary import describe_failure
 from mirrormargin.data import load_data
 from mirrormargin.training.configurations import find_configuration
 

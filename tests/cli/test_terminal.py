@@ -162,6 +162,7 @@ def test_text_from_data_sends_no_control_characters(capsys):
     say(HOSTILE)
     warn(HOSTILE)
     print_table(["a", "b"], [[HOSTILE, HOSTILE]])
+    print_table(["a", HOSTILE], [["1", "2"]])
     captured = capsys.readouterr()
     for text in (captured.out, captured.err):
         assert "ok?]0;title??[31m???" in text

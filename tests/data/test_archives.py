@@ -119,6 +119,20 @@ def test_members_with_other_paths_are_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["imdb.tar.gz"]
 
 
+def test_texts_of_wikitext2_are_kept_to_the_byte(tmp_path):
+    texts = {part: f" = {part} = \n \n caf\u00e9\u2028 x \n" for part in ("train", "valid", "test")}
+    members = {f"wikitext-2/wiki.{part}.tokens": text for part, text in texts.items()}
+    contents = archives.read_wikitext2(write_zip(tmp_path / "wikitext-2-v1.zip", members))
+    for part, text in texts.items():
+        assert b"".join(contents[f"wikitext-2/wiki.{part}.tokens"]()) == text.encode()
+
+
+def test_an_archive_without_a_text_is_refused(tmp_path):
+    path = write_zip(tmp_path / "wikitext-2-v1.zip", {"wikitext-2/wiki.train.tokens": "a \n"})
+    with pytest.raises(DataError, match=r"wiki\.test\.tokens: not as expected"):
+        list(archives.read_wikitext2(path)["wikitext-2/wiki.test.tokens"]())
+
+
 def test_sst2_is_read_without_quoting(tmp_path):
     table = 'sentence\tlabel\n"so-called" film \t0\nit \'s "good \t1\n'
     path = write_zip(

@@ -95,12 +95,18 @@ def test_a_part_of_another_file_is_found_out(server, remote, tmp_path):
     assert download(remote, tmp_path).read_bytes() == CONTENTS
 
 
-def test_an_md5_is_checked_where_only_that_is_known(server, tmp_path):
-    server.files["data.bin"] = CONTENTS
-    url, md5 = server.url("data.bin"), hashlib.md5(CONTENTS).hexdigest()
-    assert download(RemoteFile(url, "set/a", md5=md5), tmp_path).read_bytes() == CONTENTS
-    with pytest.raises(DataError, match="its md5 is"):
-        download(RemoteFile(url, "set/b", md5="0" * 32), tmp_path)
+def test_no_more_is_kept_than_the_file_has(server, remote, tmp_path):
+    longer = RemoteFile(remote.url, remote.name, 2_000_000, remote.sha256)
+    with pytest.raises(DataError, match=r"bytes, not 2,000,000, or even more"):
+        download(longer, tmp_path)
+    assert list_names(tmp_path) == []
+
+
+def test_a_file_of_unknown_size_is_limited_too(server, remote, tmp_path, monkeypatch):
+    monkeypatch.setattr("mirrormargin.data.download.MOST_BYTES", 2_000_000)
+    with pytest.raises(DataError, match=r"bytes, not 2,000,000, or even more"):
+        download(RemoteFile(remote.url, remote.name), tmp_path)
+    assert list_names(tmp_path) == []
 
 
 @pytest.mark.parametrize("contents", [CONTENTS[:-1], CONTENTS + b"x"])

@@ -31,10 +31,10 @@ def sst2(server, data_dir, monkeypatch):
     """SST-2 in small, on the server, and what is known about it."""
     rows = [(f"the plot was {'good ' * (n % 7)}{'x ' * n}", n % 2) for n in range(60)]
     server.files["SST-2.zip"] = make_zip(rows)
-    md5 = hashlib.md5(server.files["SST-2.zip"]).hexdigest()
+    sha256 = hashlib.sha256(server.files["SST-2.zip"]).hexdigest()
     recipe = replace(
         published.RECIPES["sst2"],
-        remotes=(RemoteFile(server.url("SST-2.zip"), "SST-2.zip", md5=md5),),
+        remotes=(RemoteFile(server.url("SST-2.zip"), "SST-2.zip", sha256=sha256),),
         counts={"sst2/sst2_train.jsonl": ("label", {0: 30, 1: 30})},
     )
     monkeypatch.setitem(published.RECIPES, "sst2", recipe)
@@ -150,7 +150,8 @@ def test_every_remote_file_can_be_checked():
     for recipe in published.RECIPES.values():
         for remote in recipe.remotes:
             assert remote.url.startswith("https://")
-            assert remote.sha256 or remote.md5
+            assert remote.sha256
+            assert remote.size
 
 
 @pytest.mark.data

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -284,6 +285,16 @@ def test_incomplete_checkpoints_are_refused(tmp_path):
     save_file(tensors, weights, metadata={"format": "pt"})
     with pytest.raises(ModelError, match=r"lacks 1 weights.*layer\.1\.attention\.self\.key"):
         PretrainedEncoder(tmp_path)
+
+
+def test_weights_that_are_pickles_are_never_read(tmp_path, tiny_folder):
+    for file in tiny_folder.iterdir():
+        if file.suffix == ".json":
+            shutil.copy(file, tmp_path)
+    state = transformers.BertModel.from_pretrained(tiny_folder).state_dict()
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"cannot be loaded \(.*safetensors"):
+        PretrainedEncoder(tmp_path, num_classes=2)
 
 
 def test_damaged_checkpoints_are_refused(tmp_path):

@@ -87,7 +87,7 @@ def test_a_step_lands_within_four_ulp_of_its_dual(fused, p):
     u = u[u != 0]
     weight = torch.nn.Parameter(torch.zeros(len(u)))
     weight.grad = torch.from_numpy(-u)
-    MirrorDescent([weight], lr=1.0, p=p, fused=fused).step()
+    MirrorDescent([{"params": [weight], "p": p}], lr=1.0, fused=fused).step()
     with np.errstate(over="ignore", under="ignore"):
         exact = np.copysign(np.abs(u.astype(np.float64)) ** (1 / (p - 1)), u)
     got = weight.detach().numpy()

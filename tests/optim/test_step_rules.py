@@ -31,7 +31,8 @@ find_step = make_step_finder(lambda step, decrease: decrease(step))
 def test_a_normalized_step_has_dual_length_lr(path, p, magnitude):
     weight = nn.Parameter(torch.zeros(50))
     gradient = torch.linspace(-1, 1, 50) * magnitude
-    optimizer = MirrorDescent([weight], lr=0.3, p=p, step_rule="normalized", **PATHS[path])
+    group = {"params": [weight], "p": p}  # from 0 on purpose
+    optimizer = MirrorDescent([group], lr=0.3, step_rule="normalized", **PATHS[path])
     weight.grad = gradient.clone()
     optimizer.step()
     potential = LpPotential(p)

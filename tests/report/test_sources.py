@@ -27,6 +27,20 @@ def test_a_claims_folder_brings_its_evidence(claims_folder: Path) -> None:
     assert len(claims.claims) == 6
 
 
+@pytest.mark.parametrize("where", ["../other", "evidence/../../other", "link", "{absolute}", "/"])
+def test_evidence_outside_of_the_folder_is_never_read(
+    claims_folder: Path, tmp_path: Path, where: str
+) -> None:
+    _write_evidence(tmp_path / "other")
+    claims = shutil.copytree(claims_folder, tmp_path / "claims")
+    (claims / "link").symlink_to(tmp_path / "other")
+    document = json.loads((claims / "claims.json").read_text())
+    document["claims"][0]["evidence"] = where.format(absolute=tmp_path / "other")
+    (claims / "claims.json").write_text(json.dumps(seal(document)))
+    with pytest.raises(ReportError, match=r"claims.json is damaged.*outside of the folder"):
+        read_sources([claims])
+
+
 def test_a_folder_of_folders_is_all_of_them(tmp_path: Path) -> None:
     _write_evidence(tmp_path / "b")
     _write_evidence(tmp_path / "a", "rates")

@@ -242,7 +242,7 @@ def test_objects_are_neither_written_nor_read(tmp_path):
     arrays_file(tmp_path / "run").write_bytes(buffer.getvalue())
     digest = hashlib.sha256(buffer.getvalue()).hexdigest()
     edit(tmp_path / "run", lambda document: document["arrays"].update(sha256=digest))
-    with pytest.raises(RunError, match=r"is damaged.*allow_pickle"):
+    with pytest.raises(RunError, match=r"is damaged.*Python objects"):
         read_run(tmp_path / "run", "walk")
 
 
@@ -293,3 +293,58 @@ def test_a_run_of_an_earlier_version_is_read_with_a_notice(tmp_path):
     path.write_text(json.dumps(document))
     with pytest.warns(UserWarning, match="has no checksum"):
         read_run(tmp_path, "walk")
+
+
+def test_arrays_of_the_user_are_never_removed(tmp_path):
+    names = ("arrays-mine.npz", "arrays-0123456789abcdef.npz", "thesis.npz")
+    for name in names:
+        (tmp_path / name).write_bytes(b"mine")
+    write(tmp_path)
+    own = read_run(tmp_path, "walk")[0]["arrays"]["file"]
+    write(tmp_path, arrays={"a": np.arange(3)})
+    assert not (tmp_path / own).exists()
+    edit(tmp_path, lambda document: document["arrays"].update(file="thesis.npz"))
+    write(tmp_path)
+    assert [(tmp_path / name).read_bytes() for name in names] == [b"mine"] * 3
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
+    write(tmp_path)
+    named = arrays_file(tmp_path)
+    left = tmp_path / "arrays-0123456789abcdef.npz"
+    left.write_bytes(b"new arrays whose run.json was never written")
+    (tmp_path / ".lock").write_text(f"{left.name} {named.name}")
+    write(tmp_path, document={"count": 4})
+    assert not left.exists()
+    assert arrays_file(tmp_path) == named
+    # Killed after run.json was replaced: the old arrays are left.
+    (tmp_path / ".lock").write_text(f"{named.name} {left.name}")
+    left.write_bytes(b"old arrays")
+    write(tmp_path)
+    assert not left.exists()
+    assert read_run(tmp_path, "walk")[1].keys() == ARRAYS.keys()
+
+
+def test_nothing_is_removed_while_the_document_cannot_be_read(tmp_path):
+    write(tmp_path)
+    named = arrays_file(tmp_path)
+    (tmp_path / ".lock").write_text(f"arrays-0123456789abcdef.npz {named.name}")
+    (tmp_path / "run.json").write_text("{")
+    write(tmp_path, arrays={"a": np.arange(3)})
+    assert named.exists()
+
+
+def test_a_reader_takes_the_next_version_if_the_arrays_are_gone(tmp_path, monkeypatch):
+    write(tmp_path)
+    read_bytes = type(tmp_path).read_bytes
+    is_replaced = []
+
+    def replace_first(path):
+        if path.suffix == ".npz" and not is_replaced:
+            is_replaced.append(True)
+            write(tmp_path, document={"count": 5}, arrays={"a": np.arange(9)})
+        return read_bytes(path)
+
+    monkeypatch.setattr(type(tmp_path), "read_bytes", replace_first)
+    document, arrays = read_run(tmp_path, "walk")
+    assert (document["count"], arrays["a"].size) == (5, 9)

@@ -5,14 +5,23 @@ import torch
 from torch import nn
 
 from mirrormargin.errors import TrainingError
-from mirrormargin.training.building import build_optimizer
+from mirrormargin.training.building import build_optimizer, load_training_data
 from mirrormargin.training.checkpoint import (
     capture_random_state,
     flatten_optimizer,
     restore_optimizer,
     restore_random_state,
 )
-from mirrormargin.training.config import OPTIMIZERS, OptimizerConfig
+from mirrormargin.training.config import (
+    OPTIMIZERS,
+    DataConfig,
+    GradualPruning,
+    ImageModel,
+    OptimizerConfig,
+    TrainingConfig,
+)
+from mirrormargin.training.folder import TrainingFolder
+from mirrormargin.training.loop import train_model
 from mirrormargin.training.tensor_files import read_tensors, write_tensors
 
 
@@ -104,3 +113,81 @@ def test_random_numbers_go_on_where_they_were():
         wanted = torch.randn(5)
         restore_random_state(state, "cpu")
         assert torch.equal(torch.randn(5), wanted)
+
+
+CONFIG = TrainingConfig(
+    name="digits/tiny",
+    data=DataConfig("digits", num_train=60),
+    model=ImageModel(4, 8, 1, 2, 8, dropout=0.0),
+    optimizer=OptimizerConfig("MirrorAdam", 3e-3, p=1.5),
+    epochs=2,
+    batch_size=20,
+    sparsifier=GradualPruning(0.5),
+)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return load_training_data(CONFIG)
+
+
+@pytest.fixture
+def stopped(data, tmp_path):
+    """A training that was stopped in the middle, and its checkpoint."""
+
+    def stop(step, num_steps, known):
+        if step == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_model(CONFIG, data, tmp_path, on_step=stop)
+    folder = TrainingFolder(tmp_path)
+    return folder, *folder.read_checkpoint()
+
+
+def put(*keys, value):
+    def change(parts, document):
+        inner = document
+        for key in keys[:-1]:
+            inner = inner[key]
+        inner[keys[-1]] = value
+
+    return change
+
+
+def spoil(part, change):
+    def change_all(parts, document):
+        parts[part] = {name: change(tensor) for name, tensor in parts[part].items()}
+
+    return change_all
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put("optimizer", "groups", 0, "p", value=3.0),
+        put("optimizer", "groups", 0, "betas", value=[0.5, 0.9]),
+        put("position", "step", value=3),
+        put("position", "step", value=4.0),
+        put("position", "batch", value=-1),
+        put("position", "epoch_loss", value=float("nan")),
+        put("position", "recent", value=[float("inf")]),
+        put("digest", value="0"),
+        spoil("model", lambda tensor: torch.full_like(tensor, float("nan"))),
+        spoil("optimizer", lambda tensor: tensor.reshape(-1)[:1]),
+        spoil("sparsifier", lambda tensor: tensor[:1]),
+    ],
+    ids=range(11),
+)
+def test_a_checkpoint_that_this_training_cannot_have_written_is_refused(stopped, data, change):
+    folder, parts, document = stopped
+    change(parts, document)
+    folder.write_checkpoint(parts, document)  # its checksum is right
+    with pytest.raises(TrainingError, match="does not fit this training"):
+        train_model(CONFIG, data, folder)
+
+
+def test_a_checkpoint_that_is_written_again_resumes(stopped, data):
+    folder, parts, document = stopped
+    folder.write_checkpoint(parts, document)
+    assert len(train_model(CONFIG, data, folder).epochs) == 2

@@ -44,6 +44,8 @@ OTHERS = {
     "precision": "mixed",
     "compile": True,
     "seeds": Seeds(1, 2, 3),
+    "final_rate": 0.1,
+    "epoch_steps": 7,
 }
 
 
@@ -83,7 +85,8 @@ def list_variants():
             new = (("head.*", {"p": 3.0}),) if item.name == "groups" else _change(old)
             if part == "model" and "dropout" in item.name:
                 new = 0.25
-            new = {"test_data": "held.csv", "vocabulary": "words"}.get(item.name, new)
+            others = {"test_data": "held.csv", "vocabulary": "words", "beta2": 0.99}
+            new = others.get(item.name, new)
             yield f"{part}.{item.name}", replace(BASE, **{part: replace(inner, **{item.name: new})})
 
 

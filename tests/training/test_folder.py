@@ -1,6 +1,7 @@
 """The folder of a training: what it says of itself, what it keeps, and whom it refuses."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,10 +97,17 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
         pass
 
 
-def test_a_folder_is_held_by_one_process(tmp_path):
+def test_a_folder_is_held_by_one_thread(tmp_path):
     folder = TrainingFolder(tmp_path)
-    with folder.hold(), pytest.raises(RunError, match="another command"), folder.hold():
-        pass
+
+    def hold_elsewhere():
+        with pytest.raises(RunError, match="another command"), folder.hold():
+            pass
+
+    with folder.hold(), folder.hold(), ThreadPoolExecutor(1) as pool:
+        pool.submit(hold_elsewhere).result()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(folder.clear).result()
 
 
 def test_what_is_written_is_read_back(finished, data):

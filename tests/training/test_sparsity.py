@@ -252,7 +252,8 @@ def test_zero_or_subnormal_weights_with_a_dual_value_have_underflowed():
 def test_underflow_is_told_from_weights_that_never_moved():
     model = nn.Linear(3, 1, bias=False)
     nn.init.zeros_(model.weight)
-    optimizer = mm.MirrorDescent(model.parameters(), lr=1.0, p=1.1)
+    group = {"params": list(model.parameters()), "p": 1.1}
+    optimizer = mm.MirrorDescent([group], lr=1.0)
     model.weight.grad = torch.tensor([[1e-6, 0.0, -0.5]])
     optimizer.step()
     matrices = {"weight": model.weight}

@@ -273,7 +273,7 @@ def read_problems(problems: Any, *, same_loss: bool = False) -> tuple[AttentionP
     """
     try:
         members = (problems,) if isinstance(problems, AttentionProblem) else tuple(problems)
-    except TypeError:
+    except Exception:  # objects may raise what they like
         raise ProblemError(
             f"problems is a {type(problems).__name__}: give an AttentionProblem, or a list of them"
         ) from None

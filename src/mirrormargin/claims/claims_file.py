@@ -122,6 +122,7 @@ def read_claims(folder: Path) -> dict[str, Any]:
             for test in row.get("tests") or []:
                 if not {"name", "holds"} <= test.keys():
                     raise KeyError("name and holds of a test")
+            _check_inside(folder, row.get("evidence"))
     except OSError as error:
         raise RunError(f"{file} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -134,6 +135,20 @@ def read_claims(folder: Path) -> dict[str, Any]:
             " read"
         )
     return check_seal(file, document)
+
+
+def _check_inside(folder: Path, evidence: Any) -> None:
+    """Evidence lies below the folder: a file from a stranger points to nothing else."""
+    if evidence is None:
+        return
+    if not isinstance(evidence, str):
+        raise TypeError("evidence is not a path")
+    try:
+        is_inside = (folder / evidence).resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError) as error:  # links in a circle
+        raise ValueError(f"evidence {evidence!r} cannot be found") from error
+    if not is_inside:
+        raise ValueError(f"evidence {evidence!r} is outside of the folder")
 
 
 def count_verdicts(rows: Sequence[dict[str, Any]]) -> dict[str, int]:

@@ -22,7 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import RunError
-from mirrormargin.runs import read_run, write_atomically, write_run
+from mirrormargin.runs import (
+    CHECKSUM,
+    check_seal,
+    parse_json,
+    read_run,
+    seal,
+    write_atomically,
+    write_run,
+)
 
 __all__ = [
     "EVIDENCE",
@@ -135,10 +143,11 @@ def find_record(experiment: str, folder: Path | None = None) -> Evidence | None:
     if not file.is_file():
         return None
     try:
-        record = json.loads(file.read_bytes())
+        record = parse_json(file.read_bytes())
         missing = [key for key in RECORD_KEYS if key not in record]
         if missing:
             raise RunError(f"the record {file} lacks {', '.join(missing)}")
+        record = check_seal(str(file), record, silent=True)
         arrays = {name: np.array(value) for name, value in record["arrays"].items()}
         if any(array.dtype.hasobject for array in arrays.values()):
             raise RunError(f"the record {file} holds arrays with rows of unequal length")
@@ -157,10 +166,11 @@ def store_record(folder: Path, evidence: Evidence) -> None:
         "settings": evidence.settings,
         "seconds": evidence.seconds,
     }
+    numbers = {name: array.tolist() for name, array in evidence.arrays.items()}
+    document[CHECKSUM] = seal({**document, "arrays": numbers})[CHECKSUM]
     lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in document.items()]
     arrays = ",\n".join(
-        f"  {json.dumps(key)}: {json.dumps(value.tolist())}"
-        for key, value in evidence.arrays.items()
+        f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in numbers.items()
     )
     text = "{\n" + ",\n".join([*lines, '"arrays": {\n' + arrays + "\n}"]) + "\n}\n"
     path = folder / f"{evidence.experiment}.json"

@@ -27,7 +27,7 @@ from mirrormargin.claims.trainings import Trainings
 from mirrormargin.claims.workers import PART, Part, run_parts
 from mirrormargin.environment import describe_environment
 from mirrormargin.errors import ClaimError, RunError
-from mirrormargin.runs import RUN_FILE, hold_lock, read_run
+from mirrormargin.runs import RUN_FILE, hold_folder, read_run
 
 __all__ = ["reproduce"]
 
@@ -83,13 +83,9 @@ def reproduce(
             " two"
         )
     out = Path(out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"{out} cannot be made: {error.strerror}") from error
     if (out / RUN_FILE).exists():
         raise RunError(f"{out} is the folder of a run: choose another for claims")
-    with hold_lock(out / ".lock", wait=False):
+    with hold_folder(out):
         trainings = Trainings(
             out,
             profile,

@@ -6,9 +6,9 @@ OUT/trainings/     checkpoints and weights of the latter
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,14 @@ from mirrormargin.claims.campaign.grid_search import Method, Run, describes
 from mirrormargin.claims.campaign.records import (
     do_campaign,
     find_missing,
+    read_record,
     read_records,
     write_record,
 )
 from mirrormargin.claims.evidence import RUN_NOW, STORED, Evidence, find_record, store_record
 from mirrormargin.claims.registry import STORIES
 from mirrormargin.claims.story import Story
-from mirrormargin.errors import DataError, ModelError
+from mirrormargin.errors import ClaimError, DataError, ModelError
 
 __all__ = ["Trainings", "store_tables"]
 
@@ -136,11 +137,9 @@ def _read(folder: Path) -> dict[str, dict[str, Any]]:
     """Records by key; files that cannot be read are skipped."""
     found = {}
     for file in folder.glob("*.json"):
-        try:
-            record = json.loads(file.read_bytes())
-            found[record["key"]] = {"digest": record["digest"], **record}
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
+        with suppress(ClaimError):
+            record = read_record(file)
+            found[record["key"]] = record
     return found
 
 

@@ -41,10 +41,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             _discard_output()
             return BROKEN_PIPE
         except OSError as error:
-            if error.errno not in DISK_ERRORS:
+            if error.errno in DISK_ERRORS:
+                print(f"mirrormargin: error: cannot write: {error.strerror}", file=sys.stderr)
+                _discard_output()
+                return USER_ERROR
+            if error.filename is None:
                 raise
-            print(f"mirrormargin: error: cannot write: {error.strerror}", file=sys.stderr)
-            _discard_output()
+            # What no command expected of a path: a name that is too long, links in a circle.
+            shown = ascii(str(error.filename))[:200]
+            print(f"mirrormargin: error: {shown}: {error.strerror}", file=sys.stderr)
             return USER_ERROR
         except BaseException as error:
             # Libraries that are interrupted while they are imported may raise something else.
@@ -61,6 +66,12 @@ def _run(argv: list[str]) -> int:
     from mirrormargin.cli.terminal import make_console, printable
     from mirrormargin.errors import MirrorMarginError
 
+    for word in argv:
+        try:
+            os.fsencode(word)
+        except UnicodeEncodeError:  # from a caller in Python: no shell has such words
+            print(f"mirrormargin: error: {ascii(word)[:200]} is no text", file=sys.stderr)
+            return USER_ERROR
     import_listed(argv)
     try:
         result = app(
@@ -74,6 +85,8 @@ def _run(argv: list[str]) -> int:
     except CycloptsError as error:
         line = describe_mistake(error)
     except MirrorMarginError as error:
+        if interrupts.is_received():  # its cause, such as the end of a worker that got it too
+            raise KeyboardInterrupt from error
         line = f"mirrormargin: error: {error}"
     print(printable(" ".join(line.split()), sys.stderr), file=sys.stderr)
     return USER_ERROR

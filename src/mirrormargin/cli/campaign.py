@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from mirrormargin.arguments import show
 from mirrormargin.cli.options import (
     OUTPUT,
     DataFolder,
@@ -157,7 +158,7 @@ def _choose_methods(methods: Sequence[Method], patterns: Sequence[str]) -> list[
     folders = list(dict.fromkeys(method.folder for method in methods))
     for pattern in patterns:
         if not any(fnmatchcase(folder, pattern) for folder in folders):
-            raise ClaimError(f"{pattern!r} matches no method: {suggest(pattern, folders)}")
+            raise ClaimError(f"{show(pattern)} matches no method: {suggest(pattern, folders)}")
     return [
         method
         for method in methods

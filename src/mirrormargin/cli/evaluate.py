@@ -1,4 +1,4 @@
-"""``mirrormargin evaluate``: how often is a trained model right?"""
+"""``mirrormargin evaluate``: how often is a trained model right, how well does it predict text?"""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from mirrormargin.cli.language_models import print_evaluation, refuse_class_options
 from mirrormargin.cli.options import DataFolder, Download, Json, Quiet, show_examples
 from mirrormargin.cli.terminal import print_json, print_table, say
 from mirrormargin.cli.trained_model import (
@@ -28,6 +29,7 @@ app = App(
             ("evaluate runs/imdb", "on the validation data of the training"),
             ("evaluate runs/imdb --split test", "on its test data"),
             ("evaluate runs/imdb --data more.csv.gz", "on a labelled file of your own"),
+            ("evaluate runs/shakespeare --data hamlet.txt", "the loss and perplexity of a text"),
             (
                 "evaluate runs/imdb --weights runs/imdb/pruned-0.95.safetensors",
                 "a pruned model",
@@ -52,16 +54,17 @@ def evaluate(
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Measure the loss and the accuracy of a trained model.
+    """Measure the loss and the accuracy of a trained model, the perplexity of a language model.
 
     Args:
         split: Which part of the data of the training. [default: validation]
         data: Labelled data instead: a file .jsonl, .csv or .tsv of texts, plain or with .gz or .xz,
-            or a folder with a folder of images for each class.
+            or a folder with a folder of images for each class. For a language model, any text.
         text_column: Column of the texts in that file. [default: as in training]
         label_column: Column of the labels in that file. [default: as in training]
     """
     from mirrormargin import training
+    from mirrormargin.data.language_sets import read_text, thin_windows
 
     trained = training.TrainingFolder(folder)
     weights = find_weights(trained, weights)
@@ -72,6 +75,10 @@ def evaluate(
         whole = load_unchanged_data(trained, data_dir, download)
         form, name, split = whole, whole.name, split or "validation"
         part = {"validation": whole.validation, "test": whole.test, "train": whole.train}[split]
+        if whole.kind == "language" and split == "train":
+            part = thin_windows(part)
+        if not len(part):
+            raise TrainingError(f"{name} has no {split} part: leave out --split, or give another")
     else:
         if split is not None:
             raise TrainingError("--split and --data are both given: leave out one of the two")
@@ -80,10 +87,22 @@ def evaluate(
 
         form, name, known = trained.read_inputs(), str(data), trained.read_config().data
         columns = text_column or known.text_column, label_column or known.label_column
-        part = encode_labelled(data, form, *columns)
+        is_text = form.kind == "language"
+        if is_text:
+            given = {"--text-column": text_column, "--label-column": label_column}
+            refuse_class_options(given)
+        part = read_text(data, form) if is_text else encode_labelled(data, form, *columns)
         if form.kind == "text":
             num_empty = sum(not text for _, text, _ in number_labelled_texts(data, *columns))
     loss, accuracy = training.evaluate(training.load_model(folder, form, weights), part)
+    short = Path(name).name if os.path.isabs(name) else name
+    where = f"{short}, {split}" if data is None else name
+    if form.kind == "language":
+        report = {"folder": str(folder), "weights": weights, "data": name, "split": split}
+        print_evaluation(loss, accuracy, part, report, json=json, where=where)
+        if not (json or quiet):
+            say(f"\n{describe_weights(weights)}")
+        return 0
     if json:
         print_json(
             {
@@ -98,8 +117,6 @@ def evaluate(
             }
         )
         return 0
-    short = Path(name).name if os.path.isabs(name) else name
-    where = f"{short}, {split}" if data is None else name
     row = [f"{accuracy:.2f}%", f"{loss:.4f}", f"{len(part):,}", where]
     print_table(["accuracy", "loss", "examples", "data"], [row])
     if not quiet:

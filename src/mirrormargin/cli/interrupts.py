@@ -1,7 +1,8 @@
 """SIGINT and SIGTERM: raised at once, or noted until a loop can stop without losing anything.
 
 A signal that comes while a module is imported ends the process there and then: an exception would
-have to pass through the C code of a library that is half set up, and some abort on it.
+have to pass through the C code of a library that is half set up, and some abort on it. One that
+comes while an object is deleted, where Python drops exceptions, is raised again after that.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 IMPORTS = "<frozen importlib._bootstrap>"  # the file of the code that imports modules
+AGAIN = 0.01  # seconds until a signal comes again whose exception was dropped
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _received: signal.Signals | None = None  # the last one, since main() began
 
@@ -117,6 +119,18 @@ def _handle(act: Callable[[], None]) -> Iterator[None]:
             _end_at_once()
         act()
 
+    def raise_again(dropped: sys.UnraisableHookArgs) -> None:
+        if isinstance(dropped.exc_value, _Interrupt) and _received is not None:
+            # Later: what is raised in here is dropped too.
+            again = threading.Timer(AGAIN, os.kill, (os.getpid(), _received))
+            again.daemon = True
+            again.start()
+            timers.append(again)
+        else:
+            hook(dropped)
+
+    timers: list[threading.Timer] = []
+    hook, sys.unraisablehook = sys.unraisablehook, raise_again
     before = {number: signal.getsignal(number) for number in SIGNALS}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:  # as under nohup
@@ -124,5 +138,8 @@ def _handle(act: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
+        for again in timers:
+            again.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
+        sys.unraisablehook = hook

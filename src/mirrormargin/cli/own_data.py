@@ -20,6 +20,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mirrormargin.cli.language_models import describe_windows
 from mirrormargin.training.config import EncoderModel, TrainingConfig
 from mirrormargin.training.settings import override
 
@@ -112,6 +113,8 @@ def _count_examples(config: TrainingConfig) -> int:
 
 def describe_data(config: TrainingConfig, data: DataSet) -> str:
     """How many examples there are for what."""
+    if data.kind == "language":
+        return describe_windows(data)
     sizes = [len(split) for split in (data.train, data.validation, data.test)]
     whole = f"{sum(sizes):,} {data.kind}s: " if is_own(config) else ""
     name = Path(data.name).name if is_own(config) else data.name

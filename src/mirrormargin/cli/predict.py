@@ -1,16 +1,26 @@
-"""``mirrormargin predict``: what does a trained model say about new texts or images?"""
+"""``mirrormargin predict``: what does a trained model say about new texts or images?
+
+A language model continues texts instead of naming a class.
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import App, Parameter, Token
+from cyclopts import App, Group, Parameter, Token
 
-from mirrormargin.cli.options import Json, Quiet, show_examples
+from mirrormargin.cli.language_models import (
+    check_text,
+    continue_texts,
+    refuse_class_options,
+    refuse_language_options,
+)
+from mirrormargin.cli.options import Count, Json, Number, Positive, Quiet, show_examples
 from mirrormargin.cli.terminal import print_json, print_table, say, warn
 from mirrormargin.cli.trained_model import Trained, Weights, describe_weights, find_weights
 from mirrormargin.errors import DataError, TrainingError, suggest
@@ -24,7 +34,11 @@ __all__ = ["app", "predict"]
 
 WIDEST = 60  # letters of a text that a line shows
 MOST = 5  # tokens that a line shows
-OPTIONS = ("--lines", "--text-column", "--weights", "--attention", "--json", "--quiet", "--help")
+OPTIONS = (
+    *("--lines", "--text-column", "--weights", "--attention", "--json", "--quiet", "--help"),
+    *("--text", "--tokens", "--temperature", "--seed"),
+)
+LANGUAGE = Group("Language models", sort_key=50)
 Numbered = tuple[int | None, str]  # an input, and its row if it is from a table
 SPECIAL = ("[CLS]", "[SEP]")
 INPUTS = """\
@@ -36,6 +50,7 @@ inputs:
                 --text-column; any other file: a text a line
   an image      the path of a file of the size that the model was trained on
   -             standard input, one input a line
+A language model continues a text: give its beginning with --text.
 """
 
 app = App(
@@ -47,6 +62,7 @@ app = App(
             ("predict runs/imdb --lines reviews.txt", "a text a line"),
             ("predict runs/imdb 'Not bad.' --attention", "and where the last block looks"),
             ("predict runs/digits seven.png", "an image"),
+            ("predict runs/shakespeare --text 'ROMEO:' --seed 1", "a text, continued"),
             (
                 "predict runs/imdb 'A dull film.' --weights runs/imdb/pruned-0.95.safetensors",
                 "by a pruned model",
@@ -71,16 +87,20 @@ def predict(
     /,
     *inputs: Annotated[
         str,
-        Parameter(name="INPUT", required=True, converter=_read_input, allow_leading_hyphen=True),
+        Parameter(name="INPUT", converter=_read_input, allow_leading_hyphen=True),
     ],
     lines: bool = False,
     text_column: Annotated[str | None, Parameter(metavar="NAME")] = None,
     weights: Weights = "selected",
     attention: bool = False,
+    text: Annotated[str | None, Parameter(group=LANGUAGE, allow_leading_hyphen=True)] = None,
+    tokens: Annotated[Positive | None, Parameter(group=LANGUAGE)] = None,
+    temperature: Annotated[Number | None, Parameter(group=LANGUAGE)] = None,
+    seed: Annotated[Count | None, Parameter(group=LANGUAGE, metavar="SEED")] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Ask a trained model about new texts or images.
+    """Ask a trained model about new texts or images, or let a language model continue a text.
 
     Prints the class of each input, how sure the model is, and what it attends to.
 
@@ -90,6 +110,10 @@ def predict(
         text_column: Column of the texts in a file. [default: as in training]
         attention: Show the 5 tokens of a text that [CLS] attends to most: last block, mean of its
             heads.
+        text: What the text begins with.
+        tokens: How many tokens are added. [default: 300]
+        temperature: Below 1, likely tokens become likelier; 0 takes the likeliest. [default: 1]
+        seed: Of what is drawn: the same seed gives the same text. [default: 0]
     """
     from mirrormargin import training
 
@@ -99,6 +123,28 @@ def predict(
     from mirrormargin.training.evaluation import compute_probabilities
 
     form = trained.read_inputs()
+    if form.kind == "language":
+        refuse_class_options(
+            {"--lines": lines, "--text-column": text_column, "--attention": attention}
+        )
+        if not inputs and text is None:
+            raise DataError("there is no text to continue: give its beginning, --text 'ROMEO:'")
+        return continue_texts(
+            folder,
+            form,
+            [check_text(one) for one in (*inputs, text) if one is not None],
+            weights=weights,
+            num_tokens=300 if tokens is None else tokens,
+            temperature=1.0 if temperature is None else temperature,
+            seed=0 if seed is None else seed,
+            json=json,
+            quiet=quiet,
+        )
+    refuse_language_options(
+        {"--text": text, "--tokens": tokens, "--temperature": temperature, "--seed": seed}
+    )
+    if not inputs:
+        raise DataError("INPUT is missing: give texts, images or files, see --help")
     found: list[Numbered] = []
     for one in inputs:
         if lines or one == "-":
@@ -171,13 +217,14 @@ def _read_texts(text: str, column: str) -> list[Numbered]:
     if os.path.isdir(text):
         raise DataError(
             f"{text!r} is a folder: give the files in it, or pass it as a text through standard"
-            f" input, echo {text} | mirrormargin predict FOLDER -"
+            f" input, echo {shlex.quote(text)} | mirrormargin predict FOLDER -"
         )
     is_name = find_format(text) is not None and not any(map(str.isspace, text))
     if is_name and not is_file:
         raise DataError(
             f"{text!r} looks like the name of a file, but there is none: check the path, or pass it"
-            f" as a text through standard input, echo {text} | mirrormargin predict FOLDER -"
+            " as a text through standard input,"
+            f" echo {shlex.quote(text)} | mirrormargin predict FOLDER -"
         )
     if not is_file:
         return [(None, text)]

@@ -19,8 +19,9 @@ from mirrormargin.cli.options import (
 )
 from mirrormargin.cli.terminal import print_json, print_table, say
 from mirrormargin.cli.trained_model import Trained, describe_weights, load_unchanged_data
-from mirrormargin.cli.watched_training import describe_failure
+from mirrormargin.cli.training_summary import describe_failure
 from mirrormargin.errors import ModelError, RunError, TrainingError
+from mirrormargin.training.tasks import CLASSIFICATION, LANGUAGE, read_task
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from mirrormargin.training import TrainingConfig, TrainingFolder
 
 __all__ = ["app", "find_share", "prune"]
-
-MOST_LOST = 1.0  # point on validation data that a suggested share may cost
 
 FORMATS = """\
 formats:
@@ -83,7 +82,8 @@ def prune(
         ranking: Remove the smallest entries of all matrices, or the same share of each.
         weights: selected, of the best epoch on validation data; or final, of the last.
         format: See below.
-        evaluate: Measure the accuracy on validation data, before and after.
+        evaluate: Measure the accuracy, or the loss of a language model, on validation data before
+            and after.
         out: Where to write it. [default: in FOLDER, named by the share]
     """
     if share is not None and not 0 < share < 1:
@@ -119,7 +119,7 @@ def prune(
     data = load_unchanged_data(trained, data_dir, download) if evaluate else None
     report["bytes_written"] = save_pruned(state, file, format)
     if data is not None:
-        report["accuracy"] = _evaluate(config, data, original, file)
+        report[config.task.measure] = _evaluate(config, data, original, file)
     print_json(report) if json else _print(report, quiet)
     return 0
 
@@ -127,13 +127,15 @@ def prune(
 def find_share(summary: dict[str, Any]) -> tuple[float, float] | None:
     """The largest share that costs the last epoch's weights at most a point, and their accuracy.
 
+    For a language model, at most 0.05 nats per token, and their loss.
+
     None if there is none, or the model has not learnt anything that pruning could lose.
     """
     if describe_failure(summary):
         return None
-    part = summary["validation"]
+    task, part = read_task(summary["config"]), summary["validation"]
     pairs = zip(summary["shares"], part["frontier"]["blocks"], strict=True)
-    kept = [pair for pair in pairs if pair[1] >= part["unpruned"] - MOST_LOST]
+    kept = [pair for pair in pairs if task.is_kept(pair[1], part["unpruned"])]
     return max(kept, default=None)
 
 
@@ -144,17 +146,22 @@ def _suggest_share(folder: TrainingFolder, weights: str) -> str:
         return "give the share of the weights to remove, such as 0.9"
     if failure := describe_failure(summary):
         return f"give one such as 0.9, but this model {failure[0]}"
-    found = find_share(summary)
+    found, task = find_share(summary), read_task(summary["config"])
+    most = "0.05 nats" if task is LANGUAGE else "a point"
     is_measured = weights == "final" or summary["selected_epoch"] == len(summary["epochs"])
     if found is None:
         whose = "this model loses" if is_measured else "the last epoch's weights lose"
-        return f"{whose} more than a point at {summary['shares'][0]:g} already, so give less"
-    (share, accuracy), before = found, summary["validation"]["unpruned"]
-    text = f"--share {share:g} keeps {accuracy:.2f}% of {before:.2f}% on validation data"
+        return f"{whose} more than {most} at {summary['shares'][0]:g} already, so give less"
+    (share, after), before = found, summary["validation"]["unpruned"]
+    if task is LANGUAGE:
+        kept = f"has a loss of {task.format(after)} instead of {task.format(before)}"
+    else:
+        kept = f"keeps {task.format(after)} of {task.format(before)}"
+    text = f"--share {share:g} {kept} on validation data"
     if is_measured:
-        return f"{text}, more costs over a point"
+        return f"{text}, more costs over {most}"
     return (
-        f"{text} of the last epoch's weights, more costs over a point: use it with --weights final,"
+        f"{text} of the last epoch's weights, more costs over {most}: use it with --weights final,"
         f" or see with --evaluate what it costs those of epoch {summary['selected_epoch']}"
     )
 
@@ -192,17 +199,17 @@ def _refuse_loss(state: dict[str, Tensor], out: Path) -> None:
 def _evaluate(
     config: TrainingConfig, data: DataSet, original: dict[str, Tensor], out: Path
 ) -> dict[str, float]:
-    """Accuracy on validation data before, and of the file that was written."""
+    """Accuracy or loss on validation data before, and of the file that was written."""
     from mirrormargin.training.building import build_model
     from mirrormargin.training.evaluation import evaluate
     from mirrormargin.training.tensor_files import load_pruned
 
     model = build_model(config, data)
-    accuracy = {}
+    measured = {}
     for name, state in (("before", original), ("after", load_pruned(out))):
         model.load_state_dict(state)
-        accuracy[name] = round(evaluate(model, data.validation)[1], 4)
-    return accuracy
+        measured[name] = round(getattr(evaluate(model, data.validation), config.task.measure), 4)
+    return measured
 
 
 def _print(report: dict[str, Any], quiet: bool) -> None:
@@ -211,13 +218,14 @@ def _print(report: dict[str, Any], quiet: bool) -> None:
         f"{zeros:,} of {entries:,} entries of {len(report['matrices'])} matrices are zero"
         f" ({zeros / entries:.2%}); {zeros - before:,} of them were not before"
     )
-    accuracy = report.get("accuracy", {})
+    task = LANGUAGE if "loss" in report else CLASSIFICATION
+    measured = report.get(task.measure, {})
     rows = []
     for name, sizes in (("before", report["bytes_before"]), ("after", report["bytes"])):
         cells = [name, f"{sizes['dense']:,}", f"{sizes['sparse']:,}"]
-        rows.append([*cells, *([f"{accuracy[name]:.2f}%"] if accuracy else [])])
+        rows.append([*cells, *([task.format(measured[name])] if measured else [])])
     header = [f"{report['weights']} weights", "dense bytes", "sparse bytes"]
-    print_table([*header, *["validation"] * bool(accuracy)], rows, text_column=0)
+    print_table([*header, *["validation"] * bool(measured)], rows, text_column=0)
     if not quiet:
         say(f"wrote {report['file']}, {report['bytes_written']:,} bytes")
         say(describe_weights(report["weights"]))

@@ -92,9 +92,9 @@ def print_table(
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for index, name in enumerate(header):
         if index == text_column % len(header):
-            table.add_column(name, overflow="fold")
+            table.add_column(_make_cell(name), overflow="fold")
         else:
-            table.add_column(name, justify="right", no_wrap=True)
+            table.add_column(_make_cell(name), justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*map(_make_cell, row))
     _print_wide(table)
@@ -179,7 +179,7 @@ class Progress:
     """
 
     def __init__(self, total: float, label: str, quiet: bool = False) -> None:
-        self.total, self.label = total, label
+        self.total, self.label = total, printable(label, sys.stderr)
         self.is_shown = not quiet and sys.stderr is not None and sys.stderr.isatty()
         self._bar: RichProgress | None = None
         self._task: TaskID | None = None
@@ -197,7 +197,7 @@ class Progress:
         assert self._task is not None
         if not self._bar.live.is_started:
             self._bar.start()
-        self._bar.update(self._task, completed=parts, text=printable(text))
+        self._bar.update(self._task, completed=parts, text=printable(text, sys.stderr))
 
     def close(self) -> None:
         """Clear the line; the next update shows it again."""

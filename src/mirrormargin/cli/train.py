@@ -6,12 +6,16 @@ says where and how to compute, which does not change the result.
 
 from __future__ import annotations
 
+import math
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from mirrormargin.arguments import check_number
 from mirrormargin.cli.options import (
     OUTPUT,
     Count,
@@ -35,14 +39,11 @@ from mirrormargin.cli.training_options import (
     read_kept_config,
     refuse_others,
 )
-from mirrormargin.cli.watched_training import (
-    find_summary,
-    print_settings,
-    print_summary,
-    train_watched,
-)
-from mirrormargin.errors import TrainingError
+from mirrormargin.cli.training_summary import print_summary
+from mirrormargin.cli.watched_training import find_summary, print_settings, train_watched
+from mirrormargin.errors import MirrorMarginError, TrainingError
 from mirrormargin.training.configurations import CONFIGURATIONS
+from mirrormargin.training.tasks import LANGUAGE, read_task
 
 if TYPE_CHECKING:
     pass
@@ -76,6 +77,7 @@ app = App(
             ("train digits/tiny", "a small vision transformer, in seconds, nothing to download"),
             ("train imdb/small --p 1.1 --seed 1", "a text transformer; called again, it continues"),
             ("train imdb/small --data reviews.csv --out runs/mine", "the same on your own texts"),
+            ("train shakespeare/char --threads 1", "a language model, which continues a text"),
             ("train --resume runs/mine --epochs 20", "and further"),
             ("train imdb/small --optimizer AdamW --show", "the settings, without training"),
         ),
@@ -144,13 +146,17 @@ def train(
         raise TrainingError(
             "--paper-protocol looks at test data after every epoch, --no-test never: leave out one"
         )
+    check_number(
+        "--checkpoint-every", checkpoint_every, least=0.0, most=math.inf, error=TrainingError
+    )
     if show:
         print_json(config.as_dict()) if json else print_settings(config)
         return 0
     from mirrormargin.training.folder import TrainingFolder
 
     folder = TrainingFolder.choose(config) if out is None else TrainingFolder(out)
-    summary = None if overwrite else find_summary(folder, config, with_test=not no_test)
+    with _blame_summary(folder.path):
+        summary = None if overwrite else find_summary(folder, config, with_test=not no_test)
     if summary is None:
         summary = train_watched(
             config,
@@ -171,10 +177,25 @@ def train(
     if json:
         print_json({"folder": str(folder.path), **summary})
         return 0
-    print_summary(summary)
-    if not quiet:
-        _say_next(folder.path, summary)
+    with _blame_summary(folder.path):
+        print_summary(summary)
+        if not quiet:
+            _say_next(folder.path, summary)
     return 0
+
+
+@contextmanager
+def _blame_summary(folder: Path) -> Iterator[None]:
+    """Say of a summary that it is damaged where its parts are not what they should be."""
+    try:
+        yield
+    except MirrorMarginError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise TrainingError(
+            f"the summary in {folder} is damaged ({error!r}): remove it, and mirrormargin train"
+            " writes it again"
+        ) from error
 
 
 def _say_next(folder: Path, summary: dict[str, Any]) -> None:
@@ -182,7 +203,8 @@ def _say_next(folder: Path, summary: dict[str, Any]) -> None:
     quoted, found = shlex.quote(str(folder)), find_share(summary)
     more = "" if found is None else ", or to prune them"
     say(f"\n{folder} has the weights. To use them{more}:")
-    say(f"  mirrormargin predict {quoted} INPUT")
+    is_language = read_task(summary["config"]) is LANGUAGE
+    say(f"  mirrormargin predict {quoted} {'--text TEXT' if is_language else 'INPUT'}")
     if found is not None:
         is_last = summary["selected_epoch"] == len(summary["epochs"])
         which = "" if is_last else " --weights final"

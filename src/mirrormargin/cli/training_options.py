@@ -263,6 +263,7 @@ def _change_optimizer(
             "optimizer.scale": None,
             "optimizer.step_rule": "constant",
             "optimizer.max_lr": None,
+            "optimizer.beta2": config.optimizer.beta2 if is_alike else None,
             "optimizer.groups": [],
         },
     )

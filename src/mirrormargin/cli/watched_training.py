@@ -7,31 +7,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirrormargin.cli.interrupts import NotedSignals
+from mirrormargin.cli.language_models import measure_unigram_loss
 from mirrormargin.cli.own_data import describe_data, describe_texts
 from mirrormargin.cli.terminal import (
     Progress,
-    format_number,
     print_pairs,
-    print_table,
     say,
     warn,
 )
 from mirrormargin.errors import TrainingError
+from mirrormargin.training.tasks import CLASSIFICATION
 
 if TYPE_CHECKING:
     from mirrormargin.data import DataSet
     from mirrormargin.training import TrainingConfig, TrainingFolder
 
-__all__ = ["describe_failure", "find_summary", "print_settings", "print_summary", "train_watched"]
+__all__ = ["find_summary", "print_settings", "train_watched"]
 
 FEW_STEPS = 30
-MEMORIZED = 20.0  # points above chance on training data
 
 
 def find_summary(
@@ -43,7 +41,8 @@ def find_summary(
         return None
     if not _is_unchanged(summary["data"]["sha256"], config):
         return None
-    return summary if "test" in summary or not with_test else None
+    has_all = "test" in summary or not with_test or not summary.get("has_test", True)
+    return summary if has_all else None
 
 
 def _is_unchanged(sha256: dict[str, str], config: TrainingConfig) -> bool:
@@ -96,33 +95,35 @@ def train_watched(
                 progress.update(done, str(config.data.name))
 
             data = load_training_data(config, data_dir=data_dir, download=download, progress=show)
-        if overwrite:
-            folder.clear()
-        if not is_quiet:
-            _print_beginning(config, data, folder, device)
-        with Progress(1, "train", is_quiet) as progress:
-            signals = NotedSignals()
-            watch = _Watch(folder, progress, config.epochs, is_quiet, signals)
-            with signals.listen():
-                training = train_model(
-                    config,
-                    data,
-                    folder,
-                    device=device,
-                    checkpoint_every=checkpoint_every,
-                    tensorboard=tensorboard,
-                    on_step=watch.show_step,
-                )
-            if signals.have_come:  # after the last step
-                raise KeyboardInterrupt
-            watch.print_epochs(training.epochs)
+        # Till the summary is there: another command must not begin a training in between.
+        with folder.hold():
+            if overwrite:
+                folder.clear()
             if not is_quiet:
-                say()
-            progress.update(progress.total, "evaluating")
-            summary = summarize_training(training, data, with_test=with_test, device=device)
-        summary["chance"] = _measure_chance(data)
-        folder.write_summary(summary)
-        return summary
+                _print_beginning(config, data, folder, device)
+            with Progress(1, "train", is_quiet) as progress:
+                signals = NotedSignals()
+                watch = _Watch(folder, progress, config, is_quiet, signals)
+                with signals.listen():
+                    training = train_model(
+                        config,
+                        data,
+                        folder,
+                        device=device,
+                        checkpoint_every=checkpoint_every,
+                        tensorboard=tensorboard,
+                        on_step=watch.show_step,
+                    )
+                if signals.have_come:  # after the last step
+                    raise KeyboardInterrupt
+                watch.print_epochs(training.epochs)
+                if not is_quiet:
+                    say()
+                progress.update(progress.total, "evaluating")
+                summary = summarize_training(training, data, with_test=with_test, device=device)
+            summary["chance"] = _measure_chance(data)
+            folder.write_summary(summary)
+            return summary
     except KeyboardInterrupt:
         _explain_interrupt(folder, is_default_folder)
         raise
@@ -131,7 +132,12 @@ def train_watched(
 
 
 def _measure_chance(data: DataSet) -> dict[str, Any]:
-    """The accuracy in % of always saying the most frequent class of the validation data."""
+    """The accuracy in % of always saying the most frequent class of the validation data.
+
+    For a language model, the loss of knowing the frequencies of tokens.
+    """
+    if data.kind == "language":
+        return {"loss": measure_unigram_loss(data)}
     labels = data.validation.labels
     largest = int(labels.bincount().max())
     return {"accuracy": round(100 * largest / len(labels), 4), "examples": len(labels)}
@@ -154,11 +160,11 @@ class _Watch:
         self,
         folder: TrainingFolder,
         progress: Progress,
-        epochs: int,
+        config: TrainingConfig,
         is_quiet: bool,
         signals: NotedSignals,
     ) -> None:
-        self.folder, self.progress, self.epochs = folder, progress, epochs
+        self.folder, self.progress, self.config = folder, progress, config
         self.is_quiet, self.signals = is_quiet, signals
         self._epoch = 0
         self._printed = 0
@@ -171,10 +177,13 @@ class _Watch:
             self._epoch = metrics["epoch"]
             self._print_finished()
         self.progress.total = steps
+        task = self.config.task
         text = f"epoch {self._epoch}  loss {metrics['train_loss']:.4f}"
-        text += f"  accuracy {metrics['train_accuracy']:.2f}%"
-        if metrics["validation_accuracy"] is not None:
-            text += f"  best validation {metrics['validation_accuracy']:.2f}%"
+        if task is CLASSIFICATION:
+            text += f"  accuracy {metrics['train_accuracy']:.2f}%"
+        best = metrics[f"validation_{task.measure}"]
+        if best is not None:
+            text += f"  best validation {task.format(best)}"
         self.progress.update(step, text)
         if self.signals.have_come:
             raise KeyboardInterrupt
@@ -188,7 +197,7 @@ class _Watch:
         if not self.is_quiet:
             self.progress.close()
             for row in rows[self._printed :]:
-                say(_describe_epoch(row, self.epochs))
+                say(_describe_epoch(row, self.config))
         self._printed = len(rows)
 
 
@@ -219,7 +228,7 @@ def _print_beginning(
     """A few lines about what is trained; settings at their defaults are left out."""
     model = _list_options(vars(config.model))
     batch = min(config.batch_size, len(data.train))
-    steps = len(data.train) // batch
+    steps = config.count_epoch_steps(len(data.train))
     optimizer = {key: value for key, value in vars(config.optimizer).items() if key != "name"}
     rows = {
         "data": describe_data(config, data),
@@ -277,116 +286,13 @@ def _list_options(options: dict[str, Any], keep_all: bool = False) -> str:
     return ", ".join(parts)
 
 
-def _describe_epoch(row: dict[str, Any], epochs: int) -> str:
+def _describe_epoch(row: dict[str, Any], config: TrainingConfig) -> str:
     """One line."""
-    parts = [
-        f"epoch {row['epoch']:>{len(str(epochs))}}/{epochs}",
-        f"loss {row['train_loss']:.4f}",
-        f"accuracy {row['train_accuracy']:.2f}%",
-        f"validation {row['validation_accuracy']:.2f}%",
-    ]
+    epochs, task = config.epochs, config.task
+    parts = [f"epoch {row['epoch']:>{len(str(epochs))}}/{epochs}", f"loss {row['train_loss']:.4f}"]
+    if task is CLASSIFICATION:
+        parts.append(f"accuracy {row['train_accuracy']:.2f}%")
+    parts.append(f"validation {task.format(row[f'validation_{task.measure}'])}")
     if "test_accuracy" in row:
         parts.append(f"test {row['test_accuracy']:.2f}%")
     return "  ".join(parts)
-
-
-def print_summary(summary: dict[str, Any]) -> None:
-    """Print accuracies, weights, the accuracies after pruning, and token selection."""
-    parts = [name for name in ("validation", "test") if name in summary]
-    rows: list[list[str]] = []
-    for name in parts:
-        accuracy = summary[name]
-        rows.append([name, f"{accuracy['last']:.2f}%", f"{accuracy['selected']:.2f}%"])
-    best = f"epoch {summary['selected_epoch']}, best on validation"
-    print_table(["accuracy", "last epoch", best], rows, text_column=0)
-    if "best" in summary.get("test", {}):
-        size = summary["config"]["protocol_size"]
-        where = "test data" if size is None else f"the first {size:,} test examples"
-        say(
-            f"best epoch chosen on {where}, as the paper does: {summary['test']['best']:.2f}%, not"
-            " to be compared with the others"
-        )
-    for line in describe_failure(summary):
-        say(line)
-    say()
-    _print_weights(summary["weights"])
-    say()
-    _print_frontier(summary, parts)
-    if "selection" in summary:
-        say()
-        _print_selection(summary["selection"])
-
-
-def describe_failure(summary: dict[str, Any]) -> list[str]:
-    """A line if the model is no better than always saying the most frequent class.
-
-    Better means by two standard errors of an accuracy on so many examples.
-    """
-    if "chance" not in summary:
-        return []
-    chance, count = summary["chance"]["accuracy"], summary["chance"]["examples"]
-    error = math.sqrt(chance * (100 - chance) / count)
-    if summary["validation"]["selected"] > chance + 2 * error:
-        return []
-    lr, learnt = summary["config"]["optimizer"]["lr"], summary["epochs"][-1]["train_accuracy"]
-    always = f"always saying the most frequent class gets {chance:.2f}% on validation data"
-    if learnt > chance + 2 * error + MEMORIZED:
-        return [
-            f"has learnt its training data ({learnt:.2f}%), but nothing that helps with others:"
-            f" {always}; give more data, or fewer --epochs"
-        ]
-    return [f"has not learnt: {always}; try another --lr than {lr:g}, or more --epochs"]
-
-
-def _print_weights(weights: dict[str, Any]) -> None:
-    from mirrormargin.figures.weights import KINDS
-
-    groups = {kind: f"{kind} matrices" for kind in KINDS} | {
-        "all": "these three together",
-        "blocks": "all matrices of the blocks",
-    }
-    rows = []
-    for key, name in groups.items():
-        row = weights[key]
-        rows.append(
-            [
-                name,
-                f"{row['entries']:,}",
-                format_number(row["l1_l2"], ".3f"),
-                f"{row['above'] / row['entries']:.1%}",
-                f"{row['zeros'] / row['entries']:.1%}",
-            ]
-        )
-    above = f"above {weights['blocks']['threshold']:g}"
-    print_table(["weights", "entries", "l1/l2", above, "zeros"], rows, text_column=0)
-    if weights["underflowed"]:
-        say(
-            f"{weights['underflowed']:,} weights underflowed to zero in float32; their dual values"
-            " are not zero"
-        )
-
-
-def _print_frontier(summary: dict[str, Any], parts: list[str]) -> None:
-    curves = {
-        f"{part}, {matrices}": (summary[part]["unpruned"], *curve)
-        for part in parts
-        for matrices, curve in summary[part]["frontier"].items()
-    }
-    rows = [
-        [f"{100 * share:g}%", *(f"{accuracy:.2f}%" for accuracy in line)]
-        for share, *line in zip((0.0, *summary["shares"]), *curves.values(), strict=True)
-    ]
-    print_table(["removed, last epoch", *curves], rows, text_column=0)
-
-
-def _print_selection(selection: dict[str, Any]) -> None:
-    """Attention of [CLS] on the word that decides, scaled from 0 to 1; see token_selection."""
-    count, untrained = len(selection["scaled"]), selection["untrained"]
-    top, right = sum(selection["is_top_word"]), sum(selection["is_right"])
-    say(f"token selection {selection['score']:.3f} (untrained {_mean(untrained):.3f})")
-    say(f"{top} of {count} short reviews: the word that decides is attended to most")
-    say(f"{right} of {count} short reviews: classified rightly")
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)

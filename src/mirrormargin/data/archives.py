@@ -18,8 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from mirrormargin.errors import DataError
+from mirrormargin.runs.arrays import FREE_BYTES, check_unpacked
 
-__all__ = ["read_cifar10", "read_civil", "read_imdb", "read_mnli", "read_sst2", "write_row"]
+__all__ = [
+    "read_cifar10",
+    "read_civil",
+    "read_imdb",
+    "read_mnli",
+    "read_sst2",
+    "read_wikitext2",
+    "write_row",
+]
 
 Contents = dict[str, Callable[[], Iterable[bytes]]]  # by name, what makes the contents of a file
 
@@ -120,6 +129,19 @@ def read_civil(archive: Path) -> Contents:
     }
 
 
+def read_wikitext2(archive: Path) -> Contents:
+    """``wikitext-2-v1.zip``: three texts, kept as they are."""
+
+    def write(part: str) -> Iterator[bytes]:
+        with _open_member(archive, f"wikitext-2/wiki.{part}.tokens") as file:
+            yield from (line.encode() for line in file)
+
+    return {
+        f"wikitext-2/wiki.{part}.tokens": lambda part=part: write(part)
+        for part in ("train", "valid", "test")
+    }
+
+
 def write_row(row: dict[str, Any]) -> bytes:
     """A line of JSON."""
     return (json.dumps(row, ensure_ascii=False) + "\n").encode()
@@ -131,6 +153,11 @@ def _walk_tar(archive: Path, is_wanted: Callable[[str], Any]) -> Iterator[tuple[
         with tarfile.open(archive, "r|gz") as tar:
             for member in tar:
                 if member.isfile() and is_wanted(member.name):
+                    if member.size > FREE_BYTES:
+                        raise DataError(
+                            f"{archive}, {member.name}: it has {member.size:,} bytes, no file of"
+                            " ours is as large"
+                        )
                     file = tar.extractfile(member)
                     assert file is not None  # it is a file
                     yield member.name, file.read()
@@ -146,8 +173,14 @@ def _open_member(archive: Path, name: str, newline: str = "\n") -> Iterator[io.T
             file.open(name) as member,
             io.TextIOWrapper(member, encoding="utf-8", newline=newline) as text,
         ):
+            # zipfile reads no more of a member than this, and rows are read one by one.
+            unpacked = file.getinfo(name).file_size
+            check_unpacked(archive, unpacked, archive.stat().st_size, error=DataError)
             yield text
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+    except DataError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+        # A RuntimeError says that it is encrypted, or compressed by an unknown method.
         raise DataError(f"{archive} cannot be read: {error}") from error
     except (KeyError, ValueError, TypeError, csv.Error) as error:
         raise DataError(f"{archive}, {name}: not as expected: {error}") from error

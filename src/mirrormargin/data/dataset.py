@@ -9,6 +9,7 @@ text, its film, its premise) tells,
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -27,6 +28,8 @@ __all__ = [
     "InputForm",
     "Split",
     "augment_images",
+    "check_encodable",
+    "check_label",
     "check_num_train",
     "compute_share",
     "describe_subset",
@@ -36,6 +39,7 @@ __all__ = [
     "split_classes",
 ]
 
+MOST_LABEL = 1000  # characters of the name of a class
 SHIFT = 4  # pixels, as in paper A
 
 
@@ -45,12 +49,14 @@ class Split:
 
     Attributes:
         inputs: Text: int32 (N, T), numbers of word pieces, 0 where a text has ended. Images: uint8
-            (N, C, H, W).
-        labels: int64 (N,), numbers of classes.
+            (N, C, H, W). Language: int64 (N, T), windows of a text.
+        labels: int64 (N,), numbers of classes. Language: int64 (N, T), the token after each.
+        num_words: Of the text that the windows of a language split cover, if they are known.
     """
 
     inputs: Tensor
     labels: Tensor
+    num_words: int | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -65,15 +71,17 @@ class InputForm:
 
     Attributes:
         name: Of the data set.
-        kind: ``text`` or ``image``.
-        classes: Their names, by number.
+        kind: ``text``, ``image`` or ``language``.
+        classes: Their names, by number; none for language.
         shape: Of one input: (T,), or (C, H, W).
-        vocabulary: Word pieces by number, for text. The first input of each text is ``[CLS]``.
+        vocabulary: Word pieces by number, for text. The first input of each text is ``[CLS]``. For
+            language, tokens by number.
         wordpieces: All that texts are taken apart into; those not in ``vocabulary`` are ``[UNK]``.
         num_texts: In one input: 2 for pairs.
         keep: Which part of a long text, as in :func:`mirrormargin.data.load_data`.
         mean: Per channel, of the training images scaled to [0, 1]; for images.
         std: As ``mean``.
+        tokenizer: For language, ``characters`` or ``pairs``.
     """
 
     name: str
@@ -86,6 +94,7 @@ class InputForm:
     keep: str = "head"
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    tokenizer: str | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._summarize()})"
@@ -111,9 +120,53 @@ class InputForm:
             for key, value in document.items()
         }
         try:
-            return InputForm(**parts)
-        except TypeError as error:
+            form = InputForm(**parts)
+            form._check()
+        except (TypeError, ValueError, KeyError) as error:
             raise DataError(f"this describes no inputs of a model: {error}") from error
+        return form
+
+    def _check(self) -> None:
+        """Raise a ValueError unless every part is of its kind: the file may be anybody's."""
+        for name in ("name", "kind", "keep"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} is no text")
+        if self.kind not in ("text", "image", "language") or self.num_texts not in (1, 2):
+            raise ValueError("kind or num_texts is unknown")
+        for name in ("classes", "vocabulary", "wordpieces"):
+            given = getattr(self, name)
+            if given is None and name != "classes":
+                continue
+            if not isinstance(given, tuple) or not all(isinstance(one, str) for one in given):
+                raise ValueError(f"{name} is no list of texts")
+            is_classless = name == "classes" and self.kind == "language"
+            if len(set(given)) < len(given) or bool(given) is is_classless:
+                raise ValueError(f"{name} is empty, or has a text twice")
+            for one in given:
+                check_encodable(one, name)
+        sides = 3 if self.kind == "image" else 1
+        counts = self.shape if isinstance(self.shape, tuple) else ()
+        if len(counts) != sides or not all(type(one) is int and 0 < one < 2**20 for one in counts):
+            raise ValueError("shape is no size of an input")
+        if self.kind == "text":
+            pieces = self.vocabulary or ()
+            if self.keep not in ("head", "ends") or not set(pieces) <= set(self.wordpieces or ()):
+                raise ValueError("vocabulary, wordpieces and keep do not fit together")
+            if not {"[PAD]", "[UNK]", "[CLS]", "[SEP]"} <= set(pieces):
+                raise ValueError("vocabulary lacks a special token")
+        if self.kind == "language":
+            if self.tokenizer not in ("characters", "pairs") or "\n" not in (self.vocabulary or ()):
+                raise ValueError("tokenizer is unknown, or vocabulary lacks the end of a line")
+            if self.tokenizer == "pairs" and " <unk>" not in (self.vocabulary or ()):
+                raise ValueError("vocabulary lacks <unk>")
+        for name in ("mean", "std"):
+            given = getattr(self, name)
+            if self.kind == "image" and given is not None:
+                numbers = given if isinstance(given, tuple) else ()
+                if len(numbers) != self.shape[0] or not all(
+                    type(one) in (int, float) and math.isfinite(one) for one in numbers
+                ):
+                    raise ValueError(f"{name} is not one number for each channel")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -177,6 +230,37 @@ def compute_share(key: str) -> float:
     """A number in [0, 1) that looks drawn, and depends on the key alone."""
     digest = hashlib.sha256(key.encode(errors="surrogatepass")).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
+
+
+def check_label(label: str, where: str) -> str:
+    """The name of a class, once it is short enough and can be written to a file.
+
+    Raises:
+        DataError: If it is not. ``where`` begins the message.
+    """
+    if len(label) > MOST_LABEL:
+        raise DataError(
+            f"{where} has {len(label):,} characters: the name of a class has at most"
+            f" {MOST_LABEL}; is this the column of the classes?"
+        )
+    check_encodable(label, where)
+    return label
+
+
+def check_encodable(text: str, where: str) -> None:
+    """Refuse halves of characters, which no file can hold, before anything is trained on them.
+
+    Raises:
+        DataError: If there is one. ``where`` begins the message.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = ascii(text[error.start])
+        raise DataError(
+            f"{where} holds {half} at character {error.start + 1}, half of a character (a lone"
+            " surrogate): write the whole one, or remove it"
+        ) from None
 
 
 def normalize(text: str) -> str:

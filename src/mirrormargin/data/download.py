@@ -5,7 +5,6 @@ What has come is kept as ``<name>.part``; the file has its name only when size a
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import os
 import time
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mirrormargin.data.files import BLOCK
+from mirrormargin.data.files import BLOCK, compute_sha256
 from mirrormargin.errors import DataError
 from mirrormargin.runs import hold_lock
 
@@ -25,6 +24,7 @@ __all__ = ["RemoteFile", "download"]
 TRIES = 5  # in a row without anything new
 PAUSE = 1.0  # seconds before the second try, doubled before each further one
 TIMEOUT = 30.0  # seconds without an answer
+MOST_BYTES = 1 << 30  # of a file whose size is not known
 AGAIN = (408, 425, 429, 500, 502, 503, 504)  # statuses that may pass
 
 UNREACHABLE = (
@@ -46,14 +46,16 @@ class RemoteFile:
         name: Under which it is kept, a path below a folder.
         size: In bytes, None if it is not known.
         sha256: None if it is not known.
-        md5: Where only that is published.
     """
 
     url: str
     name: str
     size: int | None = None
     sha256: str | None = None
-    md5: str | None = None
+
+
+class _TooLong(Exception):  # noqa: N818 - never seen outside
+    """The server sends more than the file has."""
 
 
 def download(remote: RemoteFile, folder: Path, progress: Progress | None = None) -> Path:
@@ -104,6 +106,13 @@ def _fetch(remote: RemoteFile, part: Path, progress: Progress | None) -> None:
             if _receive(remote, part, before, progress):
                 return
             problem = "the connection was closed before the end"
+        except _TooLong as error:
+            part.unlink(missing_ok=True)
+            most = MOST_BYTES if remote.size is None else remote.size
+            raise DataError(
+                f"{remote.url} is not the published file: it has {error} bytes, not {most:,}, or"
+                f" even more. It was discarded; put the right file at {_strip_part(part)}"
+            ) from None
         except urllib.error.HTTPError as error:
             error.close()
             problem = f"the server answered {error.code} {error.reason}"
@@ -146,8 +155,10 @@ def _receive(remote: RemoteFile, part: Path, start: int, progress: Progress | No
         done = start
         with open(part, "ab" if start else "wb") as file:
             while block := _read(response):
-                file.write(block)
                 done += len(block)
+                if done > (MOST_BYTES if remote.size is None else remote.size):
+                    raise _TooLong(f"{done:,}")
+                file.write(block)
                 if progress is not None:
                     progress(done, total or 0)
             file.flush()
@@ -174,20 +185,9 @@ def _find_fault(remote: RemoteFile, path: Path) -> str | None:
     size = path.stat().st_size
     if remote.size is not None and size != remote.size:
         return f"it has {size:,} bytes, not {remote.size:,}"
-    for name, digest in (("sha256", remote.sha256), ("md5", remote.md5)):
-        if digest is not None:
-            with open(path, "rb") as file:
-                found = _digest(file, name)
-            if found != digest:
-                return f"its {name} is {found}, not {digest}"
+    if remote.sha256 is not None and (found := compute_sha256(path)) != remote.sha256:
+        return f"its sha256 is {found}, not {remote.sha256}"
     return None
-
-
-def _digest(file: Any, name: str) -> str:
-    digest = hashlib.new(name, usedforsecurity=False)
-    while block := file.read(BLOCK):
-        digest.update(block)
-    return digest.hexdigest()
 
 
 def _strip_part(part: Path) -> Path:

@@ -4,9 +4,9 @@ data folder    the argument, else the variable MIRRORMARGIN_DATA; only ever read
 cache folder   $XDG_CACHE_HOME/mirrormargin or ~/.cache/mirrormargin
     data/      downloaded files, searched after the data folder
     prepared/  arrays made of the files: <digest of the key>.npz
-    verified/  stamps of files that were found whole: path, size, time of change, digest
 
-A file with a stamp is not read again as long as its path, size and time stay the same.
+Every load reads the source files and compares their digests: prepared arrays belong to the contents
+of the files that they were made of, not to a name or a time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.errors import DataError, RunError
-from mirrormargin.runs import write_atomically
+from mirrormargin.runs import read_arrays, write_atomically
 
 __all__ = [
     "BLOCK",
@@ -127,27 +126,16 @@ def verify(source: Source, path: Path) -> VerifiedFile:
 
 
 def compute_sha256(path: Path) -> str:
-    """The digest of a file, from its stamp if that is still true."""
-    path = path.resolve()
-    status = path.stat()
-    facts = {"path": str(path), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
-    key = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()
-    stamp = find_cache() / "verified" / f"{key[:32]}.json"
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        known = json.loads(stamp.read_bytes())
-        if {name: known[name] for name in facts} == facts:
-            return str(known["sha256"])
+    """The digest of a file's bytes, which are read each time.
+
+    Size and time of change say too little: a label may be edited and both kept. Reading costs
+    about a second for each gigabyte and a half; the largest set takes an eighth of a second.
+    """
     sha256 = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(BLOCK):
             sha256.update(block)
-    digest = sha256.hexdigest()
-    text = json.dumps({**facts, "sha256": digest})
-    # Without a cache that can be written to, the file is read again each time.
-    with suppress(OSError, RunError):
-        stamp.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(stamp, lambda file: file.write(text.encode()))
-    return digest
+    return sha256.hexdigest()
 
 
 def prepare(key: dict[str, Any], make: Callable[[], tuple[Arrays, str]]) -> tuple[Arrays, str]:
@@ -159,13 +147,9 @@ def prepare(key: dict[str, Any], make: Callable[[], tuple[Arrays, str]]) -> tupl
     """
     text = json.dumps({"format": FORMAT, **key}, sort_keys=True)
     path = find_cache() / "prepared" / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
-    # A file that cannot be read, or is damaged, is made again.
-    with (
-        suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile),
-        open(path, "rb") as stream,
-        np.load(stream, allow_pickle=False) as file,
-    ):
-        arrays = {name: file[name] for name in file.files}
+    # A file that cannot be read, or is damaged in whatever way, is made again.
+    with suppress(Exception):
+        arrays = read_arrays(path)
         return arrays, arrays.pop("note").tobytes().decode()
     arrays, note = make()
     whole = {**arrays, "note": np.frombuffer(note.encode(), np.uint8)}

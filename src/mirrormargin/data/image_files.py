@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.data.dataset import split_classes
+from mirrormargin.data.dataset import check_label, split_classes
 from mirrormargin.data.files import Arrays
 from mirrormargin.errors import DataError
+from mirrormargin.runs.arrays import FREE_BYTES, check_unpacked
 
 __all__ = [
     "Images",
@@ -32,6 +33,7 @@ __all__ = [
     "read_sprite",
 ]
 
+MOST_PIXELS = 1 << 26  # of one image: 192 MiB in colour
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 
 Images = NDArray[np.uint8]
@@ -53,6 +55,8 @@ def list_images(folder: Path) -> list[Path]:
             f"{folder} holds no images: there should be a folder for each class in it, with files"
             f" that end in {', '.join(SUFFIXES)}"
         )
+    for name in {path.parent.name for path in paths}:
+        check_label(name, f"the name of the folder {name!r} in {folder}")
     return paths
 
 
@@ -109,9 +113,16 @@ def read_image(path: Path) -> Images:
                     " be cut off: save it with 8"
                 )
             is_grey = picture.mode in ("1", "L")
+            if picture.width * picture.height > MOST_PIXELS:
+                raise DataError(
+                    f"{path} has {picture.width:,} x {picture.height:,} pixels, more than"
+                    f" {MOST_PIXELS:,}: make it smaller"
+                )
             return np.asarray(picture.convert("L" if is_grey else "RGB"))
-    # What Pillow raises on files that are damaged, or of more pixels than it deems safe.
-    except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError) as error:
+    except DataError:
+        raise
+    # Pillow's decoders raise whatever they stumble over in a damaged file.
+    except Exception as error:
         raise DataError(f"{path} cannot be read as an image: {error}") from error
 
 
@@ -124,18 +135,18 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     """MNIST's own format: 0, 0, 8 (bytes), number of axes; their lengths, big-endian; values."""
     try:
         with gzip.open(path) as file:
-            contents = file.read()
-    except (OSError, EOFError, zlib.error) as error:
+            contents = file.read(FREE_BYTES + 1)
+        check_unpacked(path, len(contents), path.stat().st_size, error=DataError)
+        num_axes = contents[3]
+        shape = np.frombuffer(contents, ">u4", num_axes, offset=4)
+        return np.frombuffer(contents, np.uint8, offset=4 + 4 * num_axes).reshape(shape)
+    except (OSError, EOFError, zlib.error, IndexError, ValueError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
-    num_axes = contents[3]
-    shape = np.frombuffer(contents, ">u4", num_axes, offset=4)
-    return np.frombuffer(contents, np.uint8, offset=4 + 4 * num_axes).reshape(shape)
 
 
 def read_sprite(path: Path) -> Images:
     """A batch as one picture of 100 x 100 tiles of 32 x 32 pixels."""
-    with _import_pillow().open(path) as picture:
-        pixels = np.asarray(picture.convert("RGB"))
+    pixels = colour(read_image(path))
     tiles = pixels.reshape(100, 32, 100, 32, 3).transpose(0, 2, 4, 1, 3)
     return tiles.reshape(10_000, 3, 32, 32)
 

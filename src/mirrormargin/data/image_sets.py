@@ -14,6 +14,7 @@ from mirrormargin.data.dataset import DataSet, Split, check_num_train, describe_
 from mirrormargin.data.files import Arrays
 from mirrormargin.data.image_files import Images, read_idx, read_sprite
 from mirrormargin.errors import DataError
+from mirrormargin.runs import read_arrays
 
 __all__ = ["DIGITS", "IMAGE_SETS", "ImageSet", "make_image_set", "read_digits"]
 
@@ -62,8 +63,8 @@ def read_cifar10(paths: list[Path]) -> tuple[Arrays, str]:
     """Photographs of ten kinds of things, 3 x 32 x 32."""
     if paths[0].suffix == ".webp":
         batches = [read_sprite(path) for path in paths[:6]]
-        with np.load(paths[6], allow_pickle=False) as file:
-            labels = np.concatenate([file["y_train"], file["y_test"]]).astype(np.int64)
+        file = read_arrays(paths[6], error=DataError)
+        labels = np.concatenate([file["y_train"], file["y_test"]]).astype(np.int64)
     else:
         records = [np.fromfile(path, np.uint8).reshape(-1, 3073) for path in paths]
         batches = [record[:, 1:].reshape(-1, 3, 32, 32) for record in records]

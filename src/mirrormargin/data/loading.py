@@ -16,6 +16,7 @@ from mirrormargin.data.dataset import DataSet, Split, check_num_train, describe_
 from mirrormargin.data.files import Arrays, Source, VerifiedFile, compute_sha256, prepare, verify
 from mirrormargin.data.image_files import list_images, read_own_images
 from mirrormargin.data.image_sets import DIGITS, IMAGE_SETS, make_image_set, read_digits
+from mirrormargin.data.language_sets import LANGUAGE_SETS, load_language_set
 from mirrormargin.data.published import find_data, find_vocabulary
 from mirrormargin.data.text_files import FORMATS, Texts, find_format, read_own_texts
 from mirrormargin.data.text_sets import TEXT_SETS
@@ -35,7 +36,7 @@ from mirrormargin.errors import DataError
 
 __all__ = ["DATA_SETS", "load_data"]
 
-DATA_SETS = (*TEXT_SETS, *IMAGE_SETS, "digits")
+DATA_SETS = (*TEXT_SETS, *IMAGE_SETS, "digits", *LANGUAGE_SETS)
 SPLITS = ("train", "validation", "test")
 
 Progress = Callable[[int, int], object]
@@ -64,9 +65,11 @@ def load_data(
         name: One of ``DATA_SETS``; or the path of a file of texts (.jsonl, .csv, .tsv, or any of
             them with .gz or .xz) or of a folder that holds a folder of images for each class.
         data_dir: Where its files are; else the variable MIRRORMARGIN_DATA says. Only ever read.
-        length: Tokens kept of a text, ``[CLS]`` and ``[SEP]`` included; None: all, at most 512.
+        length: Tokens kept of a text, ``[CLS]`` and ``[SEP]`` included; None: all, at most 512. Of
+            a text for language models, tokens of a window; None: 64.
         keep: ``head``, the first ones, or ``ends``, the first half and the last half.
-        vocab_size: None: all word pieces; else the most frequent ones of the training split.
+        vocab_size: None: all word pieces; else the most frequent ones of the training split. Of
+            wikitext2, how many pieces of words are learnt; None: 4,096.
         num_train: None: the whole training split; else a random subset, the same each time.
         text_column: Where the text is in a row of a file of your own.
         label_column: Where its class is.
@@ -101,6 +104,13 @@ def load_data(
             options,
             progress=progress,
         )
+    if str(name) in LANGUAGE_SETS:
+        if keep != "head" or num_train is not None:
+            raise DataError(
+                f"keep and num_train are for examples with labels, and {name} is a text"
+            )
+        files = find_data(str(name), data_dir, download, progress)
+        return load_language_set(str(name), files, length, vocab_size)
     if is_own:
         test_path = None if test_data is None else Path(test_data).expanduser()
         if test_path is not None and (find_format(test_path) is None or not test_path.is_file()):
@@ -165,11 +175,7 @@ def load_data(
         return make_image_set("digits", DIGITS, arrays, num_train, sha256, note)
     paths = list_images(path)
     arrays, note, classes = read_own_images(path, paths)
-    # They have just been read: a stamp for each would save nothing.
-    sha256 = {
-        file.relative_to(path).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in paths
-    }
+    sha256 = {file.relative_to(path).as_posix(): compute_sha256(file) for file in paths}
     return make_image_set(str(name), classes, arrays, num_train, sha256, note)
 
 

@@ -73,10 +73,9 @@ def _read_table() -> tuple[dict[str, tuple[Layout, ...]], dict[str, tuple[Remote
         elif line and not line.startswith("#"):
             digest, size, file, *url = line.split()
             num_bytes = None if size == "-" else int(size)
-            sha256 = None if digest == "-" or digest.startswith("md5:") else digest
-            md5 = digest.removeprefix("md5:") if digest.startswith("md5:") else None
+            sha256 = None if digest == "-" else digest
             if section == "published":
-                remote = RemoteFile(url[0], file, num_bytes, sha256, md5)
+                remote = RemoteFile(url[0], file, num_bytes, sha256)
                 remotes.setdefault(name, []).append(remote)
             else:
                 sources = layouts.setdefault(name, {}).setdefault(section, [])
@@ -114,6 +113,8 @@ RECIPES: dict[str, Recipe] = {
     "civil": Recipe(_REMOTES["civil"], archives.read_civil),
     "mnist": Recipe(_REMOTES["mnist"]),
     "cifar10": Recipe(_REMOTES["cifar10"], archives.read_cifar10),
+    "shakespeare": Recipe(_REMOTES["shakespeare"]),
+    "wikitext2": Recipe(_REMOTES["wikitext2"], archives.read_wikitext2),
     "vocabulary": Recipe(_REMOTES["vocabulary"]),
 }
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import lzma
 import zlib
@@ -21,8 +22,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from mirrormargin.data.dataset import normalize, shuffle, split_classes
+from mirrormargin.arguments import show
+from mirrormargin.data.dataset import (
+    check_encodable,
+    check_label,
+    normalize,
+    shuffle,
+    split_classes,
+)
+from mirrormargin.data.files import BLOCK
 from mirrormargin.errors import DataError, suggest
+from mirrormargin.runs import check_unpacked, parse_json
 
 __all__ = [
     "FORMATS",
@@ -100,13 +110,38 @@ def _open_text(path: Path, **options: Any) -> Iterator[TextIO]:
     Raises:
         DataError: If it cannot be read, or is damaged.
     """
+    unpack = COMPRESSIONS.get(path.suffix.lower())
     try:
-        with COMPRESSIONS.get(path.suffix.lower(), open)(path, "rt", **options) as file:
-            yield file  # pyright: ignore[reportReturnType]
+        with open(path, "rb") as file:
+            if unpack is not None:
+                file = io.BufferedReader(_Unpacking(path, unpack(file)), BLOCK)
+            with io.TextIOWrapper(file, **options) as text:
+                yield text
     except (lzma.LZMAError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path} is damaged: {error}") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+
+class _Unpacking(io.RawIOBase):
+    """What a compressed file holds, as long as it is not out of proportion."""
+
+    def __init__(self, path: Path, file: Any) -> None:
+        self._path, self._file = path, file
+        self._packed, self._unpacked = path.stat().st_size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size = self._file.readinto(buffer)
+        self._unpacked += size
+        check_unpacked(self._path, self._unpacked, self._packed, error=DataError)
+        return size
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -126,14 +161,21 @@ def number_rows(path: Path) -> Iterator[tuple[int, Row]]:
             for line, text in enumerate(file, 1):
                 if not text.strip():
                     continue
-                row = json.loads(text)
+                row = _parse(path, line, text)
                 if not isinstance(row, dict):
                     raise DataError(f"{path}, line {line}: not a JSON object but {text[:40]!r}")
                 yield line, row
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}, line {line}: not JSON: {error.msg}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}, after line {line}: not UTF-8: {error.reason}") from error
+
+
+def _parse(path: Path, line: int, text: str) -> Any:
+    try:
+        return parse_json(text, encodable=False)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}, line {line}: not JSON: {error.msg}") from error
+    except ValueError as error:
+        raise DataError(f"{path}, line {line}: not JSON that can be read: {error}") from error
 
 
 def read_own_texts(
@@ -232,10 +274,10 @@ def number_labelled_texts(
             continue
         if isinstance(label, float | list | dict) or label is None or not str(label).strip():
             raise DataError(
-                f"{path}, line {line}: {label_column!r} is {label!r}; give the name or number of a"
-                " class"
+                f"{path}, line {line}: {label_column!r} is {show(label)}; give the name or number"
+                " of a class"
             )
-        yield line, text, str(label).strip()
+        yield line, text, check_label(str(label).strip(), f"{path}, line {line}: {label_column!r}")
 
 
 def number_unlabelled_texts(path: Path, text_column: str) -> Iterator[tuple[int, str]]:
@@ -260,7 +302,8 @@ def _get_text(row: Row, column: str, path: Path, line: int) -> str:
     if text is None or (isinstance(text, str) and not text.strip()):
         return ""
     if not isinstance(text, str):
-        raise DataError(f"{path}, line {line}: {column!r} is {text!r}, not a text")
+        raise DataError(f"{path}, line {line}: {column!r} is {show(text)}, not a text")
+    check_encodable(text, f"{path}, line {line}: {column!r}")
     return text
 
 
@@ -294,6 +337,11 @@ def _number_table(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         # Tables from spreadsheets begin with a mark that says they are UTF-8.
         with _open_text(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, delimiter=delimiter, strict=True)
+            names = list(reader.fieldnames or ())
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise DataError(
+                    f"{path} has the column {twice[0]!r} more than once: rename or remove one"
+                )
             for row in reader:
                 line = reader.line_num
                 if None in row:

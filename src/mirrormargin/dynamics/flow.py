@@ -221,6 +221,8 @@ def _find_target(
             return solution.W, FlowStatus.FOLLOWED if settled else FlowStatus.UNSETTLED
         if solution.status is Status.INFEASIBLE:
             return solution.W, FlowStatus.NOT_SEPARABLE
+        if solution.status is Status.MARGIN_BELOW:  # at every tolerance
+            break
     return np.full((problem.dim, problem.dim), np.nan), FlowStatus.NO_TARGET
 
 

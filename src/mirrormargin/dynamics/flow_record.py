@@ -15,7 +15,7 @@ from mirrormargin.dynamics.rates import RateFit
 from mirrormargin.dynamics.rates.laws import FormName, Interval, read_window
 from mirrormargin.dynamics.rates.recorded import Claimed, Quantity, fit_recorded, log_of
 from mirrormargin.errors import RunError
-from mirrormargin.runs import read_run, write_run
+from mirrormargin.runs import check_document, read_run, write_run
 
 __all__ = ["KIND", "FlowRecord", "FlowStatus"]
 
@@ -147,7 +147,7 @@ class FlowRecord:
             RunError: If it cannot be written.
         """
         numbers = {name: getattr(self, name) for name in _NUMBERS}
-        document = {**numbers, "status": str(self.status), "about": dict(about or {})}
+        document = {**numbers, "status": str(self.status), "about": check_document("about", about)}
         write_run(folder, KIND, document, {name: getattr(self, name) for name in _ARRAYS})
 
     @classmethod

@@ -79,9 +79,15 @@ def _outline(
 
 
 def draw_shares(
-    looks: Sequence[Look], share: Array, accuracy: Mapping[str, Array]
+    looks: Sequence[Look],
+    share: Array,
+    accuracy: Mapping[str, Array],
+    label: str = "accuracy, %",
 ) -> tuple[Panel, ...]:
-    """A panel for each title, from accuracies (methods, seeds, shares); right is less weights."""
+    """A panel for each title, from accuracies (methods, seeds, shares); right is less weights.
+
+    Losses of language models are drawn in the same way, with their own label.
+    """
     left = 100 * (1 - share)
     low, high = 0.999 * left.min(), 1.001 * left.max()
     marks = tuple(mark for mark in MARKS if low <= mark <= high)
@@ -90,7 +96,7 @@ def draw_shares(
         Panel(
             title,
             Axis("weights left, %", "log", marks=marks, is_reversed=True),
-            Axis("accuracy, %"),
+            Axis(label),
             tuple(
                 Series(
                     look.name,

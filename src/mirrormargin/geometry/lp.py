@@ -25,7 +25,7 @@ from torch import Tensor
 from mirrormargin.arguments import check_exponent, check_number
 from mirrormargin.errors import GeometryError
 from mirrormargin.geometry.norms import bregman_terms, lp_norm, signed_power, widen
-from mirrormargin.geometry.potential import Potential, as_tensors
+from mirrormargin.geometry.potential import Potential, as_pair, as_tensors
 
 __all__ = ["LpPotential", "check_scale", "directional_divergence"]
 
@@ -100,7 +100,7 @@ class LpPotential(Potential):
         return restore(_to_primal(widen(u) / self.factor, self.p).to(u.dtype))
 
     def bregman(self, first: Any, second: Any) -> Any:
-        (a, b), restore = as_tensors(first, second)
+        (a, b), restore = as_pair(first, second)
         terms = bregman_terms(widen(a), widen(b), self.p)
         return restore((terms.sum() * self.factor).clamp_min(0))
 

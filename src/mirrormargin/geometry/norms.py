@@ -20,7 +20,7 @@ from torch import Tensor
 from mirrormargin.arguments import read_numbers
 from mirrormargin.errors import GeometryError, NotNumbersError
 
-__all__ = ["bregman_terms", "lp_norm", "scaled_power_sum", "signed_power", "widen"]
+__all__ = ["bregman_terms", "check_dense", "lp_norm", "scaled_power_sum", "signed_power", "widen"]
 
 
 def lp_norm(array: Any, exponent: float, axis: int | tuple[int, ...] | None = None) -> Any:
@@ -46,10 +46,25 @@ def lp_norm(array: Any, exponent: float, axis: int | tuple[int, ...] | None = No
     if not exponent >= 1:
         raise GeometryError(f"a norm needs an exponent >= 1, got {exponent!r}")
     if isinstance(array, Tensor):
+        check_dense(array)
         return _tensor_norm(array, exponent, axis)
     x = read_numbers("the array", array, error=NotNumbersError)
     norm = _array_norm(x, exponent, axis)
     return norm if x.dtype.kind != "f" else norm.astype(x.dtype)
+
+
+def check_dense(tensor: Tensor) -> None:
+    """Refuse tensors that hold no numbers, or hold them in another layout.
+
+    Raises:
+        NotNumbersError: (a ValueError and a TypeError) If it is one.
+    """
+    if tensor.is_complex():
+        raise NotNumbersError(f"the array has dtype {tensor.dtype}: give real numbers")
+    if tensor.layout is not torch.strided:
+        raise NotNumbersError(f"the array is a {tensor.layout} tensor: give tensor.to_dense()")
+    if tensor.is_meta:
+        raise NotNumbersError("the array is a tensor without contents, on the device meta")
 
 
 def _array_norm(x: NDArray[Any], exponent: float, axis: int | tuple[int, ...] | None) -> Any:

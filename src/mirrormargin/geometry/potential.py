@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from mirrormargin.arguments import read_numbers
-from mirrormargin.errors import NotNumbersError
-from mirrormargin.geometry.norms import widen
+from mirrormargin.errors import GeometryError, NotNumbersError
+from mirrormargin.geometry.norms import check_dense, widen
 
-__all__ = ["Potential", "as_tensors"]
+__all__ = ["Potential", "as_pair", "as_tensors"]
 
 
 class Potential(ABC):
@@ -48,18 +48,34 @@ class Potential(ABC):
 
     def bregman(self, first: Any, second: Any) -> Any:
         """D_psi(a, b) = psi(a) - psi(b) - <grad psi(b), a - b>, at least 0."""
-        (a, b), restore = as_tensors(first, second)
+        (a, b), restore = as_pair(first, second)
         a, b = widen(a), widen(b)
         inner = (self.to_dual(b) * (a - b)).sum()
         return restore((self.value(a) - self.value(b) - inner).clamp_min(0))
+
+
+def as_pair(first: Any, second: Any) -> tuple[list[Tensor], Callable[[Tensor], Any]]:
+    """The same of two arrays whose entries are compared.
+
+    Raises:
+        GeometryError: (a ValueError) If their shapes do not fit.
+    """
+    pair, restore = as_tensors(first, second)
+    shapes = [tuple(tensor.shape) for tensor in pair]
+    try:
+        torch.broadcast_shapes(*shapes)
+    except RuntimeError:
+        raise GeometryError(
+            f"the two arrays have shapes {shapes[0]} and {shapes[1]}: give equal ones"
+        ) from None
+    return pair, restore
 
 
 def as_tensors(*arrays: Any) -> tuple[list[Tensor], Callable[[Tensor], Any]]:
     """Return floating tensors, and the function that turns a result into the caller's kind."""
     tensors = [a if isinstance(a, Tensor) else torch.from_numpy(_to_numpy(a)) for a in arrays]
     for tensor in tensors:
-        if tensor.is_complex():
-            raise NotNumbersError(f"the array has dtype {tensor.dtype}: give real numbers")
+        check_dense(tensor)
     tensors = [t if t.is_floating_point() else t.double() for t in tensors]
     if any(isinstance(a, Tensor) for a in arrays):
         return tensors, lambda result: result

@@ -1,7 +1,8 @@
-"""Which models? Paper A's text classifier and vision transformer, and pretrained encoders."""
+"""Which models? Paper A's text and vision transformers, a language model, pretrained encoders."""
 
 from mirrormargin.models.encoder import PretrainedEncoder
+from mirrormargin.models.language_transformer import LanguageTransformer
 from mirrormargin.models.text_transformer import TextTransformer
 from mirrormargin.models.vision_transformer import VisionTransformer
 
-__all__ = ["PretrainedEncoder", "TextTransformer", "VisionTransformer"]
+__all__ = ["LanguageTransformer", "PretrainedEncoder", "TextTransformer", "VisionTransformer"]

@@ -4,7 +4,8 @@ r"""One transformer block, the same for text and for images, and its dropout.
     before the layer (pre-LN, its ViT):              x <- x + attend(LN x),   x <- x + mlp(LN x)
 
 with attend(x) = softmax(Q K' / sqrt(d_head)) V O and mlp(x) = contract(gelu(expand x)). The
-matrices are ``query``, ``key``, ``value``, ``output``, ``expand`` and ``contract``.
+matrices are ``query``, ``key``, ``value``, ``output``, ``expand`` and ``contract``. In a causal
+block, which language models are made of, a token attends to itself and those before it alone.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Block(nn.Module):
         dropout: Of both layers' results.
         attention_dropout: Of the attention map.
         hidden_dropout: Inside the perceptron.
+        is_causal: Whether a token sees none of those after it; such a block takes no mask.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Block(nn.Module):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         hidden_dropout: float = 0.0,
+        is_causal: bool = False,
     ) -> None:
         super().__init__()
         if num_heads < 1 or width % num_heads:
@@ -52,6 +55,7 @@ class Block(nn.Module):
             )
         self.num_heads = num_heads
         self.norm_first = norm_first
+        self.is_causal = is_causal
         self.query = nn.Linear(width, width, bias=False)
         self.key = nn.Linear(width, width, bias=False)
         self.value = nn.Linear(width, width, bias=False)
@@ -74,6 +78,7 @@ class Block(nn.Module):
                 row of the whole result, for a fraction of the work: keys and values are all
                 that the other tokens contribute.
         """
+        assert mask is None or not self.is_causal
         rows = x[:, :1] if first_only else x
         if self.norm_first:
             normed = self.attention_norm(x)
@@ -97,7 +102,11 @@ class Block(nn.Module):
             mixed = self.attention_dropout(self._map(query, key, mask)) @ value
         else:
             mixed = functional.scaled_dot_product_attention(
-                query, key, value, None if mask is None else mask[:, None, None, :]
+                query,
+                key,
+                value,
+                None if mask is None else mask[:, None, None, :],
+                is_causal=self.is_causal,
             )
         return self.dropout(self.output(mixed.transpose(1, 2).flatten(2)))
 
@@ -112,6 +121,9 @@ class Block(nn.Module):
         logits = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
         if mask is not None:
             logits = logits.masked_fill(~mask[:, None, None, :], -torch.inf)
+        if self.is_causal:
+            is_later = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).triu(1)
+            logits = logits.masked_fill(is_later, -torch.inf)
         return logits.softmax(-1)
 
 

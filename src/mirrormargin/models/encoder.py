@@ -205,7 +205,9 @@ def _load_backbone(name_or_path: str | os.PathLike[str], dropout: float) -> Any:
         ) from error
     with _silence_transformers():
         try:
-            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+            config = transformers.AutoConfig.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
             for rate in DROPOUT_RATES:
                 if hasattr(config, rate):
                     setattr(config, rate, dropout)
@@ -214,6 +216,8 @@ def _load_backbone(name_or_path: str | os.PathLike[str], dropout: float) -> Any:
                 config=config,
                 attn_implementation="sdpa",
                 local_files_only=True,
+                use_safetensors=True,  # other weights are pickles, which can run anything
+                trust_remote_code=False,
                 output_loading_info=True,
             )
         except Exception as error:

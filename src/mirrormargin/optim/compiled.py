@@ -33,9 +33,12 @@ from mirrormargin.geometry.float32_norms import scaled_power_sums
 from mirrormargin.geometry.float32_powers import power_constants, power_tensors
 from mirrormargin.optim import compiled_move
 from mirrormargin.optim.compiled_move import FREE_ROW, GENERAL, KINDS, add_dual, move
+from mirrormargin.optim.plain import square_limit
 
 __all__ = ["mirror_adam", "mirror_descent", "scaled_power_sums", "to_dual", "to_primal"]
 
+_LIMIT = np.float32(square_limit(torch.float32))
+_INFINITY = np.float32(np.inf)
 _SOURCES = (*compiled_move.SOURCES, __file__)
 
 f32 = np.float32
@@ -195,11 +198,8 @@ def _adam_kernel(version):
     def work(counters):
         chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
         kind, decay = int(options[_KIND]), f32(options[_DECAY])
-        beta2, rest1, rest2 = (
-            f32(options[_BETA2]),
-            f32(1 - options[_BETA1]),
-            f32(1 - options[_BETA2]),
-        )
+        beta1, rest1 = f32(options[_BETA1]), f32(1 - options[_BETA1])
+        beta2, rest2 = f32(options[_BETA2]), f32(1 - options[_BETA2])
         eps = f32(options[_EPS])
         sign, amsgrad = f32(options[_SIGN]), options[_AMSGRAD] != 0
         power = options[_POWER:]
@@ -217,10 +217,12 @@ def _adam_kernel(version):
                 if amsgrad:
                     v_max = offset(pointers[_BUFFER_MAX, tensor], low)
                     _amsgrad_direction(
-                        x, g, m, v, v_max, num, sign, rest1, beta2, rest2, correction, eps
+                        x, g, m, v, v_max, num, sign, beta1, rest1, beta2, rest2, correction, eps
                     )
                 else:
-                    _adam_direction(x, g, m, v, num, sign, rest1, beta2, rest2, correction, eps)
+                    _adam_direction(
+                        x, g, m, v, num, sign, beta1, rest1, beta2, rest2, correction, eps
+                    )
                 w, dual = (
                     offset(pointers[_WEIGHT, tensor], low),
                     offset(pointers[_DUAL, tensor], low),
@@ -233,13 +235,20 @@ def _adam_kernel(version):
 
 @compiled
 def _adam_direction(
-    x_address, g_address, m_address, v_address, num, sign, rest1, beta2, rest2, correction, eps
-):
+    x_address, g_address, m_address, v_address, num, sign, beta1, rest1, beta2, rest2,
+    correction, eps,
+):  # fmt: skip
     x, g = floats(x_address, num), floats(g_address, num)
     m, v = floats(m_address, num), floats(v_address, num)
+    from_mean = rest1 < f32(0.5)
     for i in range(num):
         gradient = sign * g[i]
-        mean = fma(rest1, gradient - m[i], m[i])
+        size = abs(gradient)
+        if (size > _LIMIT) & (size < _INFINITY):
+            gradient = math.copysign(_LIMIT, gradient)
+        # From the nearer end, as torch's lerp: a small g after a large m keeps its digits.
+        change = gradient - m[i]
+        mean = fma(rest1, change, m[i]) if from_mean else fma(-beta1, change, gradient)
         square = fma(rest2 * gradient, gradient, beta2 * v[i])
         m[i] = mean
         v[i] = square
@@ -248,13 +257,14 @@ def _adam_direction(
 
 @compiled
 def _amsgrad_direction(
-    x_address, g_address, m_address, v_address, v_max_address, num, sign, rest1, beta2, rest2,
-    correction, eps,
+    x_address, g_address, m_address, v_address, v_max_address, num, sign, beta1, rest1, beta2,
+    rest2, correction, eps,
 ):  # fmt: skip
     x, v_max = floats(x_address, num), floats(v_max_address, num)
     _adam_direction(
-        x_address, g_address, m_address, v_address, num, sign, rest1, beta2, rest2, correction, eps
-    )
+        x_address, g_address, m_address, v_address, num, sign, beta1, rest1, beta2, rest2,
+        correction, eps,
+    )  # fmt: skip
     m, v = floats(m_address, num), floats(v_address, num)
     for i in range(num):
         largest = v_max[i] if v_max[i] > v[i] else v[i]

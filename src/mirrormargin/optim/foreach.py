@@ -112,6 +112,10 @@ class TensorList:
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors = list(tensors)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.tensors[0].dtype
+
     def __neg__(self) -> TensorList:
         return TensorList(torch._foreach_neg(self.tensors))
 
@@ -132,9 +136,15 @@ class TensorList:
             return TensorList(torch._foreach_add(self.tensors, (other * alpha).tensors))
         return TensorList(torch._foreach_add(self.tensors, other.tensors, alpha=alpha))
 
-    def add_(self, other: TensorList | float) -> TensorList:
+    def clamp(self, least: float, most: float) -> TensorList:
+        clamped = torch._foreach_mul(self.tensors, 1.0)  # DTensor has the clamps in place alone
+        torch._foreach_clamp_min_(clamped, least)
+        torch._foreach_clamp_max_(clamped, most)
+        return TensorList(clamped)
+
+    def add_(self, other: TensorList | float, *, alpha: float = 1.0) -> TensorList:
         if isinstance(other, TensorList):
-            torch._foreach_add_(self.tensors, other.tensors)
+            torch._foreach_add_(self.tensors, other.tensors, alpha=alpha)
         else:
             torch._foreach_add_(self.tensors, other)
         return self

@@ -18,7 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mirrormargin.arguments import StepRule, check_choice, check_flag, check_number
+from mirrormargin.arguments import (
+    StepRule,
+    check_choice,
+    check_flag,
+    check_function,
+    check_number,
+)
 from mirrormargin.errors import NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential, Potential
 from mirrormargin.optim.mirror_optimizer import MirrorOptimizer, NonFinite, select_options
@@ -37,7 +43,7 @@ class MirrorDescent(MirrorOptimizer):
     After a step ``effective_lr`` holds the length of the step of each group.
 
     Args:
-        params: Parameters, named parameters, or groups (see :func:`mirrormargin.param_groups`).
+        params: Groups (see :func:`mirrormargin.mirror_groups`), named parameters, or parameters.
             Every option below may differ between groups.
         lr: Step size in the dual. With ``step_rule="polyak"`` it multiplies the decrease that
             the step aims for; 1 is the classical rule.
@@ -154,8 +160,11 @@ class MirrorDescent(MirrorOptimizer):
             The closure's loss, or ``loss``.
         """
         if closure is not None:
+            check_function("closure", closure, "closure()", error=OptimizerError)
             with torch.enable_grad():
                 loss = closure()
+        elif loss is not None:
+            as_number(loss)  # refuses what is none, whether the rule needs it or not
         batches = self._make_batches()
         if not self._is_admitted(batches) or not self._is_loss_admitted(batches, loss):
             return loss

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+import warnings
+from collections.abc import Hashable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
@@ -10,11 +11,20 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from mirrormargin.arguments import check_choice, check_exponent, check_flag, check_number, show
-from mirrormargin.errors import NonFiniteGradientError, OptimizerError
+from mirrormargin.arguments import (
+    check_choice,
+    check_exponent,
+    check_flag,
+    check_kind,
+    check_number,
+    read_items,
+    show,
+)
+from mirrormargin.errors import MirrorMarginWarning, NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential, Potential
 from mirrormargin.geometry.compiler import require_numba
 from mirrormargin.geometry.lp import check_scale
+from mirrormargin.optim.groups import is_zero
 from mirrormargin.optim.plain import state_dtype
 from mirrormargin.optim.tensor_batch import (
     Batch,
@@ -29,6 +39,7 @@ from mirrormargin.optim.tensor_batch import (
 __all__ = ["MirrorOptimizer", "NonFinite", "select_options"]
 
 NonFinite = Literal["propagate", "raise", "skip"]
+FLAT = 1.5  # below this exponent a tensor that starts at 0 takes ages: w = u^2 is the last to move
 
 
 class MirrorOptimizer(Optimizer):
@@ -36,21 +47,31 @@ class MirrorOptimizer(Optimizer):
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         self._seen: dict[int, tuple[int, int]] = {}
-        if isinstance(params, (str, bytes)) or not isinstance(params, Iterable):
-            raise OptimizerError(
-                f"params is a {type(params).__name__}: give model.parameters(), a list of"
-                " tensors, or groups as mirrormargin.param_groups makes them"
+        self._is_chosen: list[bool] = []  # of each group: whether its p was asked for
+        if not isinstance(params, Tensor):  # torch says what to do with a single one
+            allowed = (
+                "model.parameters(), a list of tensors, or groups as mirrormargin.mirror_groups"
+                " makes them"
             )
+            params = list(read_items("params", params, allowed, error=OptimizerError))
         super().__init__(params, defaults)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._seen = {}  # unknown weights: compare them with the dual state before use
+        self._is_chosen = [True] * len(self.param_groups)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        check_kind(
+            "param_group", param_group, dict, "with params and options", error=OptimizerError
+        )
+        if "params" not in param_group:
+            raise OptimizerError("param_group has no params: give those that it is for")
         params = param_group["params"]
         if not isinstance(params, Tensor):
-            param_group = {**param_group, "params": list(params)}  # it may be an iterator
+            allowed = "tensors, such as model.parameters()"
+            params = list(read_items("params", params, allowed, error=OptimizerError))
+            param_group = {**param_group, "params": params}  # it may have been an iterator
         merged = {**self.defaults, **param_group}
         potential = merged["potential"]
         if isinstance(potential, LpPotential):
@@ -65,6 +86,7 @@ class MirrorOptimizer(Optimizer):
         self._check_params(merged)
         checked = ("p", "scale", "potential")
         super().add_param_group({**param_group, **{key: merged[key] for key in checked}})
+        self._is_chosen.append("p" in param_group or "potential" in param_group)
 
     def _check_group(self, group: dict[str, Any]) -> None:
         """Raise unless every option of the group can be used."""
@@ -109,6 +131,7 @@ class MirrorOptimizer(Optimizer):
         """Sort all tensors that have a gradient into batches; check all of them, step none."""
         for group in self.param_groups:
             self._check_group(group)  # options edited by hand are refused before any step
+        self._warn_of_flat_starts()
         batches: list[Batch] = []
         for number, group in enumerate(self.param_groups):
             found: dict[Hashable, Batch] = {}
@@ -131,6 +154,31 @@ class MirrorOptimizer(Optimizer):
                 found[key].add(param, grad, state, kappa)
             batches += found.values()
         return batches
+
+    def _warn_of_flat_starts(self) -> None:
+        """Warn, before the first step, of tensors that are 0 where the map from u to w is flat.
+
+        Whoever gives p to a group by itself has chosen its tensors, and is not warned.
+        """
+        flat = [
+            self._label(number, index)
+            for number, group in enumerate(self.param_groups)
+            if not self._is_chosen[number] and group["potential"] is None and group["p"] < FLAT
+            for index, param in enumerate(group["params"])
+            if param.grad is not None and not self.state.get(param) and is_zero(param)
+        ]
+        self._is_chosen = [True] * len(self.param_groups)
+        if flat:
+            p = min(group["p"] for group in self.param_groups)
+            more = f" and {len(flat) - 3} more" if len(flat) > 3 else ""
+            warnings.warn(
+                f"{', '.join(flat[:3])}{more} start{'s' * (len(flat) == 1)} at 0, where near"
+                f" p = 1 a weight hardly moves (w = u^{1 / (p - 1):.3g}): give"
+                " mirrormargin.mirror_groups(model, p), which trains them at p = 2, instead of"
+                " model.parameters()",
+                MirrorMarginWarning,
+                stacklevel=6,  # the caller of step, which torch has wrapped twice
+            )
 
     def _label(self, group: int, index: int) -> str:
         names = self.param_groups[group].get("param_names")
@@ -162,6 +210,12 @@ class MirrorOptimizer(Optimizer):
         param, scale, lr = group["params"][index], group["scale"], float(group["lr"])
         if scale == "rms":
             if "scale" not in state:
+                if is_zero(param):
+                    raise OptimizerError(
+                        f'scale="rms" is not known for {self._label(number, index)}, which starts'
+                        " at 0: train it at p = 2 (mirrormargin.mirror_groups sorts parameters"
+                        " so), or give a number as scale"
+                    )
                 state["scale"] = LpPotential(group["p"], "rms").bind(param).scale
             scale = state["scale"]
         kappa = LpPotential(group["p"], scale).factor
@@ -210,7 +264,7 @@ class MirrorOptimizer(Optimizer):
         Raises:
             OptimizerError: If a saved tensor or potential does not fit; nothing is changed then.
         """
-        groups = state_dict["param_groups"]
+        groups = self._check_structure(state_dict)
         pairs = [
             (saved_id, param, number, index)
             for number, (saved, group) in enumerate(zip(groups, self.param_groups, strict=False))
@@ -226,8 +280,21 @@ class MirrorOptimizer(Optimizer):
                     f"another optimizer than {type(self).__name__}"
                 )
         for saved_id, param, number, index in pairs:
-            for key, value in state_dict["state"].get(saved_id, {}).items():
-                if _is_kept(key, value) and value.shape != param.shape:
+            state = state_dict["state"].get(saved_id, {})
+            absent = sorted(set(self._list_state(groups[number])) - state.keys()) if state else []
+            if absent:
+                raise OptimizerError(
+                    f"the saved state of {self._label(number, index)} has no"
+                    f" {', '.join(absent)}: the checkpoint is damaged, or of another optimizer"
+                )
+            for key, value in state.items():
+                is_number = isinstance(value, (int, float, str))
+                if not is_number and not isinstance(value, Tensor):
+                    raise OptimizerError(
+                        f"the saved {key!r} of {self._label(number, index)} is {show(value)}: the"
+                        " checkpoint is damaged"
+                    )
+                if not is_number and _is_kept(key, value) and value.shape != param.shape:
                     raise OptimizerError(
                         f"the saved {key!r} of {self._label(number, index)} has shape "
                         f"{tuple(value.shape)}, the parameter {tuple(param.shape)}: the "
@@ -254,6 +321,30 @@ class MirrorOptimizer(Optimizer):
                 else:
                     state[key] = value
         self._seen = {}
+
+    def _list_state(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        """What is kept of every tensor that has made a step, besides the dual state."""
+        return ()
+
+    def _check_structure(self, state_dict: Any) -> list[dict[str, Any]]:
+        """The saved groups, once they are as many, and as long, as those of this optimizer."""
+        try:
+            groups, states = state_dict["param_groups"], state_dict["state"]
+            sizes = [len(group["params"]) for group in groups]
+            for state in states.values():
+                state.keys()  # raises unless it is a dictionary
+        except Exception:  # anything may be given
+            raise OptimizerError(
+                f"state_dict is {show(state_dict)}: give what state_dict() of such an optimizer"
+                " returned"
+            ) from None
+        own = [len(group["params"]) for group in self.param_groups]
+        if sizes != own:
+            raise OptimizerError(
+                f"the saved groups have {sizes} parameters, this optimizer's {own}: the checkpoint"
+                " belongs to another model"
+            )
+        return groups
 
 
 def select_options(arguments: dict[str, Any]) -> dict[str, Any]:

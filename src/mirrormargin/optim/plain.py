@@ -27,6 +27,7 @@ __all__ = [
     "mirror_descent",
     "move",
     "scaled_power_sums",
+    "square_limit",
     "state_dtype",
     "to_dual",
     "to_primal",
@@ -134,6 +135,10 @@ def find_adam_direction(
     g: Any, m: Any, v: Any, v_max: Any, sq_correction: Any, betas: tuple[float, float], eps: float
 ) -> Any:
     """x of Adam, without the correction of m; m, v and v_max, if any, are changed in place."""
+    limit = square_limit(g.dtype)
+    # Adding 0 g makes inf, which the clamp would hide, a nan. Pinned by
+    # ``test_a_gradient_whose_square_overflows_makes_a_step``.
+    g = g.clamp(-limit, limit).add_(g, alpha=0.0)
     m.lerp_(g, 1 - betas[0])
     v.mul_(betas[1]).addcmul_(g, g, value=1 - betas[1])
     if v_max is not None:
@@ -167,6 +172,14 @@ def to_primal(dual: Tensor, potential: Potential) -> Tensor:
 def state_dtype(param: Tensor) -> torch.dtype:
     """float32 or wider: in bfloat16 small steps of u would be rounded away."""
     return torch.float64 if param.dtype is torch.float64 else torch.float32
+
+
+def square_limit(dtype: torch.dtype) -> float:
+    """The largest gradient that Adam's moments take in: its square is in the range of the dtype.
+
+    2^63 = 9.2e18 in float32, 2^511 = 6.7e153 in float64.
+    """
+    return 2.0**511 if dtype is torch.float64 else 2.0**63
 
 
 def scaled_power_sums(tensors: list[Tensor], exponent: float) -> tuple[np.ndarray, np.ndarray]:

@@ -6,6 +6,7 @@ and keep their own float64 weights and duals; the tensors receive the rounded we
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -71,7 +72,9 @@ class ReferenceMirrorDescent(_Reference):
         grads = self.gradients(self.maximize)
         if self.step_rule == "constant":
             steps = [self.lr] * len(grads)
-            directions = [g + self.weight_decay * u for g, u in zip(grads, self.u, strict=True)]
+            directions = grads
+            if self.weight_decay:  # 0 u would be nan where u is infinite
+                directions = [g + self.weight_decay * u for g, u in zip(grads, self.u, strict=True)]
             decay = 1.0
         elif self.step_rule == "normalized":
             steps = [self.lr] * len(grads)
@@ -95,21 +98,26 @@ class ReferenceMirrorDescent(_Reference):
             norms = [_norm(torch.cat([g.flatten() for g in grads]), q)] * len(grads)
         else:
             norms = [_norm(g, q) for g in grads]
-        return [g / n if n > 0 else torch.zeros_like(g) for g, n in zip(grads, norms, strict=True)]
+        return [g / n if n != 0 else torch.zeros_like(g) for g, n in zip(grads, norms, strict=True)]
 
     def polyak(self, grads: list[Tensor], target: float) -> float:
         """The root of < g, w - to_primal(u - lr g) > = target."""
 
         def decrease(lr: float) -> float:
             pairs = zip(self.u, grads, strict=True)
-            return sum(
-                float((g * (self.to_primal(u) - self.to_primal(u - lr * g))).sum())
-                for u, g in pairs
-            )
+            return sum(float((g * self.primal_change(u, lr * g)).sum()) for u, g in pairs)
 
         if not any(g.any() for g in grads):
             return 0.0
+        if not all(g.isfinite().all() for g in grads):
+            return float("nan")
         return bisect_step(decrease, target, self.max_lr)
+
+    def primal_change(self, u: Tensor, step: Tensor) -> Tensor:
+        """to_primal(u) - to_primal(u - step); a short step would cancel in the difference."""
+        w, share = self.to_primal(u), step / u
+        short = -w * torch.expm1(torch.log1p(-share) / (self.p - 1))
+        return torch.where(share.abs() < 0.5, short, w - self.to_primal(u - step))
 
 
 def bisect_step(decrease: Callable[[float], float], target: float, max_lr: float) -> float:
@@ -147,11 +155,16 @@ class ReferenceMirrorAdam(_Reference):
         self.m = [torch.zeros_like(w) for w in self.w]
         self.v = [torch.zeros_like(w) for w in self.w]
         self.v_max = [torch.zeros_like(w) for w in self.w]
+        # The moments are float32 except for float64 weights: there g^2 leaves the range earlier.
+        self.limits = [
+            2.0**511 if param.dtype is torch.float64 else 2.0**63 for param in self.params
+        ]
 
     def step(self) -> None:
         beta1, beta2 = self.betas
         self.t += 1
         for i, g in enumerate(self.gradients(self.maximize)):
+            g = torch.where(g.isinf(), g, g.clamp(-self.limits[i], self.limits[i]))
             self.m[i] = beta1 * self.m[i] + (1 - beta1) * g
             self.v[i] = beta2 * self.v[i] + (1 - beta2) * g**2
             self.v_max[i] = torch.maximum(self.v_max[i], self.v[i])
@@ -163,4 +176,6 @@ class ReferenceMirrorAdam(_Reference):
 
 def _norm(x: Tensor, exponent: float) -> float:
     top = float(x.abs().max()) if x.numel() else 0.0
+    if not math.isfinite(top):
+        return top
     return top * float(((x / top).abs() ** exponent).sum() ** (1 / exponent)) if top else 0.0

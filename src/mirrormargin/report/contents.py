@@ -11,7 +11,6 @@ runs/flow/seed-1-p-2 is called "flow/seed-1-p-2".
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from mirrormargin.claims.registry import STORIES
 from mirrormargin.dynamics.figures import KINDS, LabRun, draw_runs
 from mirrormargin.errors import ReportError, RunError, TrainingError
 from mirrormargin.figures import Figure
-from mirrormargin.runs import RUN_FILE, read_run
+from mirrormargin.runs import RUN_FILE, read_json, read_run
 from mirrormargin.training.figures import draw_trainings
 from mirrormargin.training.folder import CONFIG, SUMMARY, TrainingFolder
 
@@ -248,11 +247,11 @@ def _read_claims(name: str, folder: Path) -> ClaimsFolder:
 
 def _read_any_run(name: str, folder: Path) -> LabRun | Evidence:
     try:
-        kind = json.loads((folder / RUN_FILE).read_bytes())["kind"]
+        kind = read_json(folder / RUN_FILE, error=ReportError)["kind"]
     except OSError as error:
         raise ReportError(f"{folder / RUN_FILE} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise ReportError(f"{folder / RUN_FILE} is damaged: {error!r}") from error
+    except KeyError as error:
+        raise ReportError(f"{folder / RUN_FILE} is damaged: it has no {error}") from error
     if kind == EVIDENCE:
         return _read(lambda: read_evidence(folder))
     if kind not in KINDS:

@@ -31,7 +31,7 @@ def write_markdown(contents: Contents, out: Path, title: str | None, command: st
     if not contents.claims:
         raise ReportError(f"{out.name} would hold verdicts, but there are no claims: give .html")
     text = format_markdown(contents, title or "Verdicts", command)
-    write_atomically(out, lambda file: file.write(text.encode()))
+    write_atomically(out, lambda file: file.write(text.encode(errors="replace")))
 
 
 def format_markdown(contents: Contents, title: str, command: str | None) -> str:

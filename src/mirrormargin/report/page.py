@@ -66,7 +66,7 @@ def write_page(contents: Contents, out: Path, title: str | None, command: str | 
         RunError: If the file cannot be written.
     """
     text = format_page(contents, title, command)
-    write_atomically(out, lambda file: file.write(text.encode()))
+    write_atomically(out, lambda file: file.write(text.encode(errors="replace")))
 
 
 def format_page(contents: Contents, title: str | None, command: str | None) -> str:
@@ -98,7 +98,7 @@ def format_page(contents: Contents, title: str | None, command: str | None) -> s
         "script": _read_template("page.js"),
     }
     page = _load_template("page.html")
-    room = MAX_BYTES - len(page.render(values, data="").encode())
+    room = MAX_BYTES - len(page.render(values, data="").encode(errors="replace"))
     return page.render(values, data=format_payload(contents.figures, anchors, room))
 
 

@@ -47,7 +47,7 @@ def format_payload(figures: Sequence[Figure], ids: Mapping[str, str], max_bytes:
     for points in FEWER_POINTS:
         rows = [_describe(thin_figure(figure, points), ids[figure.name]) for figure in figures]
         text = embed_json(rows)
-        size = len(text.encode())
+        size = len(text.encode(errors="replace"))
         if size <= max_bytes:
             return text
     raise ReportError(

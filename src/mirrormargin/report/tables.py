@@ -41,7 +41,7 @@ def write_tables(figure: Figure, stem: Path) -> list[Path]:
     paths = []
     for suffix, text in texts.items():
         path = stem.with_name(stem.name + suffix)
-        write_atomically(path, lambda file, text=text: file.write(text.encode()))
+        write_atomically(path, lambda file, text=text: file.write(text.encode(errors="replace")))
         paths.append(path)
     return paths
 

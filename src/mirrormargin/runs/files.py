@@ -1,17 +1,33 @@
-"""Files that several processes may use: whether they can be written, whole or not, and locks."""
+r"""Files that are written whole or not at all, and that survive a loss of power.
+
+    .<name>.mirrormargin-<random>.tmp    while <name> is written
+
+A writer holds a lock on its temporary file. So the next one can tell the files of killed writers,
+which it removes, from those of others that are still writing.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from mirrormargin.errors import RunError
 
-__all__ = ["check_writable", "hold_lock", "write_atomically"]
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+__all__ = ["check_writable", "remove_leftovers", "write_atomically"]
+
+TEMPORARY = re.compile(r"\..+\.mirrormargin-[0-9a-f]{16}\.tmp")
+LONGEST = 200  # bytes of a name that leave room for the rest of the temporary one
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
@@ -20,55 +36,80 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     Raises:
         RunError: If the file cannot be written; what was there before is then unchanged.
     """
-    neighbour = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    neighbour: Path | None = None
     try:
-        with open(neighbour, "wb") as file:
+        descriptor, neighbour = _make_neighbour(path)
+        with open(descriptor, "wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(neighbour, path)
+            if fcntl is None:
+                file.close()  # Windows renames no open file
+            os.replace(neighbour, path)
+        neighbour = None
+        _sync_folder(path.parent)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from error
     finally:
-        # On a read-only disk, even to remove what is not there is an error.
-        with suppress(OSError):
-            neighbour.unlink(missing_ok=True)
+        if neighbour is not None:
+            # On a read-only disk, even to remove what is not there is an error.
+            with suppress(OSError):
+                neighbour.unlink(missing_ok=True)
+    remove_leftovers(path.parent)
 
 
-@contextmanager
-def hold_lock(path: Path, *, wait: bool) -> Iterator[None]:
-    """Keep out other processes that hold the same file, where files can be locked.
-
-    An open file holds the lock, so the system releases it when the process ends.
-
-    Args:
-        path: The file; made if it is not there, never written, never followed if it is a link.
-        wait: Whether to wait for a process that holds it.
-
-    Raises:
-        RunError: If another process holds it and ``wait`` is False.
-    """
-    try:
-        import fcntl
-
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        file = os.open(path, flags, 0o600)
-    except (ImportError, OSError):
-        yield
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files of writers that were killed; all others stay."""
+    if fcntl is None:
         return
-    try:
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            if TEMPORARY.fullmatch(name):
+                _remove_unheld(folder / name)
+
+
+def _make_neighbour(path: Path) -> tuple[int, Path]:
+    """A new, locked file beside another one, under a name that nobody can guess."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    name = os.fsdecode(os.fsencode(path.name)[:LONGEST])
+    while True:
+        neighbour = path.with_name(f".{name}.mirrormargin-{secrets.token_hex(8)}.tmp")
+        descriptor = os.open(neighbour, flags, 0o666)
+        if fcntl is None:
+            return descriptor, neighbour
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise RunError(
-                f"another command is writing to {path.parent}: wait for it, or choose another"
-                " folder"
-            ) from None
-        except OSError:  # a file system without locks
-            pass
-        yield
-    finally:
-        os.close(file)
+            with suppress(OSError):  # a file system without locks: nobody removes it then
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if neighbour.exists():  # else another writer took it for a leftover: it had no lock yet
+                return descriptor, neighbour
+        except BaseException:
+            os.close(descriptor)
+            with suppress(OSError):
+                neighbour.unlink(missing_ok=True)
+            raise
+        os.close(descriptor)
+
+
+def _remove_unheld(path: Path) -> None:
+    assert fcntl is not None
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        finally:
+            os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new name survives a loss of power once its folder is on disk."""
+    with suppress(OSError):  # not every system can open a folder, nor every file system sync one
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def check_writable(path: Path, *, make_folders: bool = False) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from mirrormargin.svm.inputs import (
     read_start,
 )
 from mirrormargin.svm.interior.constraints import MatrixConstraints, TokenConstraints
+from mirrormargin.svm.interior.exact_rows import ExactRows
 from mirrormargin.svm.interior.program import Outcome, Program, Status
 from mirrormargin.svm.interior.solver import refuse_row, solve_program
 from mirrormargin.svm.solution import MaxMarginSolution, collect_fields
@@ -118,6 +120,8 @@ def solve_attention_svm(
     Raises:
         ProblemError: (a ValueError) If an argument has a wrong shape or value.
         NotSeparableError: If no W satisfies the constraints; carries the proof.
+        MarginBelowError: If neither a solution nor that proof was found; carries a proven bound on
+            the margin.
         SolverError: If the gap could not be brought to ``tol``.
 
     Example:
@@ -172,7 +176,8 @@ def build_program(
         lead = X[np.arange(n), reference][:, None, :] - X
     equality = (chosen if chosen.dtype == np.bool_ else np.zeros((n, T), bool))[others]
     b = np.where(equality, 0.0, np.repeat(rhs, T - 1))
-    return Program(TokenConstraints(lead[others].reshape(n, T - 1, d), z), p, b, equality, cap)
+    rows = TokenConstraints(lead[others].reshape(n, T - 1, d), z)
+    return Program(rows, p, b, equality, cap, partial(ExactRows.of_tokens, X, z, reference))
 
 
 def reference_tokens(chosen: NDArray[Any]) -> NDArray[Any]:

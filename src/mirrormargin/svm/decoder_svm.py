@@ -73,6 +73,8 @@ def solve_decoder_svm(
     Raises:
         ProblemError: (a ValueError) If an argument has a wrong shape or value.
         NotSeparableError: If no v classifies all samples; carries the proof.
+        MarginBelowError: If neither a solution nor that proof was found; carries a proven bound on
+            the margin.
         SolverError: If the gap could not be brought to ``tol``.
 
     Example:

@@ -145,6 +145,7 @@ def solve_many(
         ProblemError: (a ValueError) If an argument has a wrong shape or value.
         NotSeparableError: If some selection cannot be separated. ``solution`` holds all of them,
             and ``certificate`` is the proof.
+        MarginBelowError: If neither a solution nor such a proof was found for one of them.
         SolverError: If some gap could not be brought to ``tol``. ``solution`` holds all of them.
 
     Example:

@@ -30,19 +30,20 @@ from mirrormargin.svm.attention_svm import (
 )
 from mirrormargin.svm.inputs import check_limits, read_attention
 from mirrormargin.svm.interior.constraints import TokenConstraints
+from mirrormargin.svm.interior.exact_measures import scale_to_lead
 from mirrormargin.svm.interior.nuclear_path import (
     NuclearRows,
     follow_nuclear_path,
     nuclear_norm,
     spectral_norm,
 )
-from mirrormargin.svm.interior.program import Outcome, Program, Status, cancellation
+from mirrormargin.svm.interior.program import Outcome, Program, Status
 from mirrormargin.svm.interior.solver import refuse_row, solve_program
 from mirrormargin.svm.solution import (
     SUPPORT,
     CertifiedSolution,
-    FarkasCertificate,
     Residuals,
+    make_certificate,
 )
 
 __all__ = ["NuclearSVM", "solve_nuclear_svm"]
@@ -51,6 +52,7 @@ Array = NDArray[np.float64]
 
 MAX_ROWS = 6_000  # constraints, whose Gram matrix is formed
 RANK = 1e-4  # a singular value counts above this share of the largest
+SMALL_LEAD = 1e-9  # as a share of |A_k| |W|; below, leads are measured exactly
 START = 0.3  # the gap at p = 2 from which the path starts
 
 
@@ -123,6 +125,8 @@ def solve_nuclear_svm(
     Raises:
         ProblemError: (a ValueError) If an argument has a wrong shape or value.
         NotSeparableError: If no W satisfies the constraints; carries the proof.
+        MarginBelowError: If neither a solution nor that proof was found; carries a proven bound on
+            the margin.
         SolverError: If the gap could not be brought to ``tol``.
 
     Example:
@@ -180,7 +184,7 @@ def _solve(program: Program, tol: float, max_iter: int) -> Outcome:
         remaining = max(max_iter - first.iterations, 0)
         bounds, iterations, exact = follow_nuclear_path(rows, W, first.lam, 0.5 * tol, remaining)
         W = rows.left @ bounds.W @ rows.right.T
-        W /= float(constraints.apply(W.reshape(-1)).min())
+        W = _scale_to_lead(program, W, first.w.reshape(d, d))
         norm = nuclear_norm(W)
         lam = bounds.lam * (norm / float(bounds.lam.sum()))
         gap = _measure_gap(constraints, W, lam)
@@ -191,6 +195,18 @@ def _solve(program: Program, tol: float, max_iter: int) -> Outcome:
         status = Status.MAX_ITERATIONS
     method = "interior point, QR" if exact else "interior point, Cholesky"
     return Outcome(status, first.iterations + iterations, method, gap, W, lam)
+
+
+def _scale_to_lead(program: Program, W: Array, first: Array) -> Array:
+    """W with a least lead of one; the W that the path started from where rounding took the lead."""
+    least = float(program.constraints.apply(W.reshape(-1)).min())
+    if least > SMALL_LEAD * program.constraints.row_norms(2.0).max() * nuclear_norm(W):
+        return W / least
+    for candidate in (W, first):
+        scaled = scale_to_lead(program, candidate.reshape(-1))
+        if scaled is not None:
+            return scaled.reshape(W.shape)
+    return W
 
 
 def _measure_gap(constraints: TokenConstraints, W: Array, lam: Array) -> float:
@@ -224,9 +240,8 @@ def _record(
         assert outcome.farkas is not None
         W, lam, margin, rank = np.full((d, d), np.nan), outcome.farkas, 0.0, 0
         tight = np.zeros(len(lam), bool)
-        certificate = FarkasCertificate(
-            scatter(lam, chosen, T), cancellation(program, lam), identical and identical[:3]
-        )
+        certificate = make_certificate(program, outcome, lambda rows: scatter(rows, chosen, T))
+        certificate = replace(certificate, identical=identical and identical[:3])
     else:
         size = np.linalg.svd(W, compute_uv=False)
         margin, rank = 1 / float(size.sum()), int((size > RANK * size[0]).sum())

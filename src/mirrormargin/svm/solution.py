@@ -9,20 +9,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.errors import NotSeparableError, SolverError
+from mirrormargin.errors import MarginBelowError, NotSeparableError, SolverError
 from mirrormargin.geometry import lp_norm, signed_power
+from mirrormargin.svm.interior.exact_measures import measure_exactly
+from mirrormargin.svm.interior.infeasibility import bound_margin
 from mirrormargin.svm.interior.program import (
     FEASIBILITY,
     Outcome,
     Program,
     Status,
-    cancellation,
     measure_gap,
     rounding,
 )
@@ -34,6 +36,7 @@ __all__ = [
     "MaxMarginSolution",
     "Residuals",
     "collect_fields",
+    "make_certificate",
 ]
 
 Array = NDArray[np.float64]
@@ -66,23 +69,33 @@ class Residuals:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FarkasCertificate:
-    """Nonnegative multipliers of sum one under which the rows cancel.
+    """Nonnegative multipliers of sum one under which the rows cancel, exactly or nearly.
 
     Attributes:
         duals: In the shape of the solution's duals.
-        bound: ``|A' lam|_q / max_k |a_k|_q``: no w has a larger margin, in units of the largest
-            row.
+        bound: At least ``|A' lam|_q / max_k |a_k|_q``: no w has a larger margin, in units of the
+            largest row. With a proof the margin is zero, and this is what rounding leaves of it.
         identical: ``(sequence, selected token, other token)`` where two equal tokens are to be
             told apart.
+        proof: What proves that nothing separates: ``"rational numbers"``, ``multipliers`` cancel
+            the rows as they were given without a rest; ``"error bounds"``, so do the duals once
+            each is changed by at most the share ``change``, below one. None: the bound is proved,
+            but not that nothing separates.
+        multipliers: The exact multipliers by their index in ``duals``, as fractions; None unless
+            the proof is in rational numbers.
+        change: See ``proof``.
     """
 
     duals: Array
     bound: float
     identical: tuple[int, int, int] | None = None
+    proof: Literal["rational numbers", "error bounds"] | None = None
+    multipliers: dict[tuple[int, ...], Fraction] | None = None
+    change: float = 0.0
 
     def __repr__(self) -> str:
         return (
-            f"FarkasCertificate(bound={self.bound:.1e},"
+            f"FarkasCertificate(proof={self.proof!r}, bound={self.bound:.1e},"
             f" duals={int((self.duals > 0).sum())} of {self.duals.size} positive,"
             f" identical={self.identical})"
         )
@@ -143,7 +156,8 @@ class CertifiedSolution(ABC):
         """Raise the error that fits, unless the solution is certified.
 
         Raises:
-            NotSeparableError: If nothing separates.
+            NotSeparableError: If it is proved that nothing separates.
+            MarginBelowError: If neither that could be proved nor anything found that separates.
             SolverError: If the gap is above ``tol``.
         """
         if self.status is Status.OPTIMAL:
@@ -160,8 +174,15 @@ class CertifiedSolution(ABC):
             count = int((certificate.duals != 0).sum())
             constraints = "1 constraint cancels" if count == 1 else f"{count} constraints cancel"
             raise NotSeparableError(
-                f"nothing separates: {constraints} to {certificate.bound:.1e} of the"
-                f" largest one (see the error's certificate): {self.remedy}",
+                f"nothing separates: {constraints} exactly, as {certificate.proof} prove (see the"
+                f" error's certificate): {self.remedy}",
+                self,
+            )
+        if certificate is not None and self.status is Status.MARGIN_BELOW:
+            raise MarginBelowError(
+                f"the margin is below {certificate.bound:.1e} of the largest constraint: nothing"
+                " that separates was found in float64, nor a proof that there is nothing:"
+                f" {self.remedy}",
                 self,
             )
         if certificate is not None:
@@ -206,7 +227,11 @@ class MaxMarginSolution(CertifiedSolution):
             return Residuals(*[np.inf] * 5, rounding=0.0)
         constraints = program.constraints
         free = program.equality
-        slack = constraints.apply(w) - program.b
+        y, u = constraints.apply(w), constraints.adjoint(lam)
+        gap, hidden = measure_gap(program, w, lam), rounding(program, w, lam)
+        if gap + hidden > self.tol and (exact := measure_exactly(program, w, lam, hidden)):
+            y, u, gap, hidden = exact.y, exact.u, exact.gap, exact.rounding
+        slack = y - program.b
         relative = np.where(
             program.b == 1, 1.0, constraints.row_norms(program.q) * lp_norm(w, program.p)
         )
@@ -223,7 +248,7 @@ class MaxMarginSolution(CertifiedSolution):
             products = np.where(free, lam * slack, products)
         products = np.where(free, np.abs(products), products)
         gradient = signed_power(w, program.p - 1)
-        mismatch = gradient - constraints.adjoint(lam)
+        mismatch = gradient - u
         total = float(program.b @ lam)
         # With a soft margin w may be zero: then what the rows add up to is the measure.
         norms = constraints.row_norms(program.q)
@@ -233,9 +258,28 @@ class MaxMarginSolution(CertifiedSolution):
             dual=float(np.where(free, 0.0, excess).max() / np.abs(lam).max()),
             stationarity=lp_norm(mismatch, program.q) / size,
             complementarity=float(products.sum()) / total,
-            gap=measure_gap(program, w, lam),
-            rounding=rounding(program, w, lam),
+            gap=gap,
+            rounding=hidden,
         )
+
+
+def make_certificate(
+    program: Program, outcome: Outcome, shaped: Callable[[NDArray[Any]], NDArray[Any]]
+) -> FarkasCertificate:
+    """What is proved where there is no w; ``shaped`` brings rows to the caller's shape."""
+    lam, proof = outcome.farkas, outcome.proof
+    assert lam is not None
+    certificate = FarkasCertificate(shaped(lam), bound_margin(program, lam))
+    if proof is None:
+        return certificate
+    if proof.multipliers is None:
+        return replace(certificate, proof=proof.kind, change=proof.change)
+    index = shaped(np.arange(1, len(lam) + 1))
+    multipliers = {
+        tuple(map(int, np.argwhere(index == k + 1)[0])): value
+        for k, value in sorted(proof.multipliers.items())
+    }
+    return replace(certificate, proof=proof.kind, multipliers=multipliers)
 
 
 def collect_fields(
@@ -246,7 +290,7 @@ def collect_fields(
     if w is None or lam is None:
         assert outcome.farkas is not None
         w, lam = np.full(program.constraints.num_unknowns, np.nan), outcome.farkas
-        certificate = FarkasCertificate(shaped(lam), cancellation(program, lam))
+        certificate = make_certificate(program, outcome, shaped)
         margin, tight = 0.0, np.zeros(len(lam), bool)
     else:
         margin = 1 / lp_norm(w, program.p) if w.any() else np.inf

@@ -11,7 +11,9 @@ w = warmup * steps, then constant or down a cosine.
 
     factor(k) = (k + 1) / w                                  for k < w
                 1                                            constant, afterwards
-                (1 + cos(pi (k - w) / (steps - w))) / 2      cosine, afterwards
+                f + (1 - f) (1 + cos(pi (k - w) / (steps - w))) / 2      cosine, afterwards
+
+f being the configuration's final_rate, 0 unless it says otherwise.
 """
 
 from __future__ import annotations
@@ -31,18 +33,29 @@ from torch.optim import Optimizer
 from mirrormargin.arguments import StepRule, check_choice
 from mirrormargin.data import DataSet, InputForm, load_data
 from mirrormargin.errors import TrainingError
-from mirrormargin.models import PretrainedEncoder, TextTransformer, VisionTransformer
+from mirrormargin.models import (
+    LanguageTransformer,
+    PretrainedEncoder,
+    TextTransformer,
+    VisionTransformer,
+)
 from mirrormargin.optim import MirrorAdam, MirrorDescent, param_groups
+from mirrormargin.optim.groups import is_zero
 from mirrormargin.training.config import (
+    ADAPTIVE,
     OPTIMIZERS,
     EncoderModel,
     ImageModel,
+    LanguageModel,
     OptimizerConfig,
     TrainingConfig,
 )
 from mirrormargin.training.folder import TrainingFolder
 
 __all__ = ["build_model", "build_optimizer", "find_factor", "load_model", "load_training_data"]
+
+
+KINDS = {"text": "texts", "image": "images", "language": "a text to continue"}
 
 
 def load_training_data(
@@ -92,10 +105,10 @@ def build_model(config: TrainingConfig, data: InputForm) -> nn.Module:
     Raises:
         TrainingError: If the model does not take such data.
     """
-    kind = "image" if isinstance(config.model, ImageModel) else "text"
+    kind = _find_kind(config)
     if data.kind != kind:
         raise TrainingError(
-            f"{config.name} has a model for {kind}s, but {data.name} holds {data.kind}s"
+            f"{config.name} has a model for {KINDS[kind]}, but {data.name} holds {KINDS[data.kind]}"
         )
     num_classes = len(data.classes)
     with torch.random.fork_rng([]):  # models are built on the CPU
@@ -116,7 +129,15 @@ def build_model(config: TrainingConfig, data: InputForm) -> nn.Module:
                 )
             return VisionTransformer(num_classes, size=width, mean=data.mean, std=data.std, **sizes)
         assert data.vocabulary is not None
+        if isinstance(config.model, LanguageModel):
+            return LanguageTransformer(len(data.vocabulary), length=data.shape[0], **sizes)
         return TextTransformer(len(data.vocabulary), num_classes, length=data.shape[0], **sizes)
+
+
+def _find_kind(config: TrainingConfig) -> str:
+    if isinstance(config.model, LanguageModel):
+        return "language"
+    return "image" if isinstance(config.model, ImageModel) else "text"
 
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
@@ -139,14 +160,17 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
     return optimizer
 
 
-def find_factor(schedule: str, warmup: float, step: int, num_steps: int) -> float:
+def find_factor(
+    schedule: str, warmup: float, step: int, num_steps: int, final_rate: float = 0.0
+) -> float:
     """What the learning rate is multiplied with in step ``step``, from 0, of ``num_steps``."""
     rising = warmup * num_steps
     if step < rising:
         return min((step + 1) / rising, 1.0)
     if schedule == "constant":
         return 1.0
-    return (1 + math.cos(math.pi * (step - rising) / (num_steps - rising))) / 2
+    fall = (1 + math.cos(math.pi * (step - rising) / (num_steps - rising))) / 2
+    return final_rate + (1 - final_rate) * fall
 
 
 def _covers(patterns: dict[str, Any], model: nn.Module) -> bool:
@@ -157,6 +181,14 @@ def _covers(patterns: dict[str, Any], model: nn.Module) -> bool:
 def _build(config: OptimizerConfig, params: Any) -> Optimizer:
     decay: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
     mirror: dict[str, Any] = {"p": config.p, "scale": config.scale}
+    betas = (0.9, 0.999 if config.beta2 is None else config.beta2)
+    if config.name not in ADAPTIVE:
+        _refuse(config, "beta2")
+    if config.name in ("MirrorDescent", "MirrorAdam"):
+        # A configuration chooses p for all of its tensors, those that start at zero too.
+        params = [{"p": config.p, **group} for group in params]
+        if config.scale == "rms":
+            params = [part for group in params for part in _part_zeros(group)]
     if config.name == "MirrorDescent":
         return MirrorDescent(
             params,
@@ -179,7 +211,7 @@ def _build(config: OptimizerConfig, params: Any) -> Optimizer:
     _refuse(config, "step_rule", "max_lr")
     if config.name == "MirrorAdam":
         _refuse(config, "momentum")
-        return MirrorAdam(params, **decay, **mirror)
+        return MirrorAdam(params, **decay, **mirror, betas=betas)
     _refuse(config, "p", "scale")
     if config.name == "SNGD":
         return MirrorDescent(
@@ -189,7 +221,15 @@ def _build(config: OptimizerConfig, params: Any) -> Optimizer:
         return torch.optim.SGD(params, **decay, momentum=config.momentum, fused=True)
     _refuse(config, "momentum")
     kind = torch.optim.Adam if config.name == "Adam" else torch.optim.AdamW
-    return kind(params, **decay, fused=True)
+    return kind(params, **decay, betas=betas, fused=True)
+
+
+def _part_zeros(group: dict[str, Any]) -> list[dict[str, Any]]:
+    """Tensors that start at zero have no size to take a scale from: they train at p = 2."""
+    zeros = [(name, param) for name, param in group["params"] if is_zero(param)]
+    others = [(name, param) for name, param in group["params"] if not is_zero(param)]
+    parts = [{**group, "params": others}, {**group, "params": zeros, "p": 2.0, "scale": None}]
+    return [part for part in parts if part["params"]]
 
 
 def _refuse(config: OptimizerConfig, *names: str) -> None:

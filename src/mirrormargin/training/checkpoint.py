@@ -6,6 +6,8 @@ A checkpoint has tensors in the parts ``model``, ``selected``, ``optimizer``, ``
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +23,9 @@ from mirrormargin.training.config import TrainingConfig
 from mirrormargin.training.folder import TrainingFolder
 from mirrormargin.training.sparsifiers import build_sparsifier
 from mirrormargin.training.sparsity import count_underflowed
+
+# Options that change with the step, or say how to compute and not what.
+FREE = ("lr", "initial_lr", "foreach", "fused", "capturable")
 
 __all__ = ["Position", "TrainingState", "flatten_optimizer", "restore_optimizer"]
 
@@ -49,6 +54,19 @@ class Position:
     is_over: bool = False
     epochs: list[dict[str, Any]] = field(default_factory=list)
 
+    def check(self, num_batches: int) -> None:
+        """Raise a ValueError unless this is a position of a training with so many batches."""
+        counts = (self.epoch, self.batch, self.step, self.epoch_right, self.stretch_start)
+        sums = (self.seconds, self.epoch_loss, self.stretch_loss, *self.recent)
+        if not all(type(one) is int and one >= 0 for one in counts):
+            raise ValueError("a count of its position is no count")
+        if not all(isinstance(one, (int, float)) and math.isfinite(one) for one in sums):
+            raise ValueError("a sum of its position is not finite")
+        if self.step != self.epoch * num_batches + self.batch or len(self.epochs) != self.epoch:
+            raise ValueError(
+                f"its step {self.step} is not batch {self.batch} of epoch {self.epoch + 1}"
+            )
+
 
 class TrainingState:
     """Model, optimizer, sparsifier, position, and the weights of the best epoch so far.
@@ -59,11 +77,13 @@ class TrainingState:
     def __init__(self, config: TrainingConfig, data: DataSet, device: str) -> None:
         self.config, self.device = config, device
         self.model = build_model(config, data).to(device)
-        # In a sum over the batch the mean loss counts batch_size times, so must the penalty.
-        weight = min(config.batch_size, len(data.train)) if config.reduction == "sum" else 1
+        # In a sum over the batch the mean loss counts once for each answer, so must the penalty.
+        answers = min(config.batch_size, len(data.train)) * data.train.labels[0].numel()
+        weight = answers if config.reduction == "sum" else 1
         self.sparsifier = build_sparsifier(config.sparsifier, self.model, weight)
         self.optimizer = build_optimizer(config.optimizer, self.model)
         self.position = Position()
+        self.num_batches = config.count_epoch_steps(len(data.train))
         self.selected: dict[str, Tensor] = {}
         torch.manual_seed(config.seeds.dropout)
 
@@ -103,12 +123,17 @@ class TrainingState:
                 raise ValueError("it belongs to another training")
             for part in parts.keys() - {"random"}:
                 parts[part] = {k: tensor.to(self.device) for k, tensor in parts[part].items()}
+            for name, tensor in parts["model"].items():
+                if tensor.is_floating_point() and not tensor.isfinite().all():
+                    raise ValueError(f"{name} is not finite")
             self.model.load_state_dict(parts["model"])
             restore_optimizer(self.optimizer, parts.get("optimizer", {}), document["optimizer"])
+            _check_alike("sparsifier", parts.get("sparsifier", {}), self.sparsifier.tensors())
             self.sparsifier.load(parts.get("sparsifier", {}))
             self.selected = parts.get("selected", {})
             restore_random_state(parts["random"], self.device)
             self.position = Position(**document["position"])
+            self.position.check(self.num_batches)
             if document["digest"] != self.config.digest():
                 self._extend()
             return int(document["metrics_bytes"])
@@ -144,6 +169,13 @@ class TrainingState:
         return sum(counts.values())
 
 
+def _check_alike(part: str, found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Raise a ValueError unless names, types and shapes are the same."""
+    shapes = [{k: (t.dtype, t.shape) for k, t in one.items()} for one in (found, expected)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"the tensors of its {part} are not those of this training")
+
+
 def flatten_optimizer(optimizer: Optimizer) -> tuple[dict[str, Tensor], Any]:
     """An optimizer's state as tensors by ``<parameter>/<name>``, and the rest for JSON."""
     state = optimizer.state_dict()
@@ -158,7 +190,16 @@ def flatten_optimizer(optimizer: Optimizer) -> tuple[dict[str, Tensor], Any]:
 
 
 def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], document: Any) -> None:
-    """Give an optimizer its state back: built as before, over weights that are loaded already."""
+    """Give an optimizer its state back: built as before, over weights that are loaded already.
+
+    Raises:
+        ValueError: If the state is that of another optimizer.
+    """
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    for path, tensor in tensors.items():
+        shape = params[int(path.partition("/")[0])].shape
+        if tensor.shape not in (shape, torch.Size()):
+            raise ValueError(f"state {path} has shape {list(tensor.shape)}, not {list(shape)}")
     state: dict[int, dict[str, Any]] = {}
     for path, value in [*tensors.items(), *document["others"].items()]:
         index, _, key = path.partition("/")
@@ -168,6 +209,11 @@ def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], docum
         {k: tuple(v) if isinstance(v, list) and k != "params" else v for k, v in group.items()}
         for group in document["groups"]
     ]
+    built = json.loads(json.dumps(optimizer.state_dict()["param_groups"]))
+    for number, (saved, own) in enumerate(zip(document["groups"], built, strict=True)):
+        changed = [name for name in own if name not in FREE and saved.get(name) != own[name]]
+        if changed:
+            raise ValueError(f"group {number} of its optimizer has another {', '.join(changed)}")
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 

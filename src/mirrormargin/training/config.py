@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from mirrormargin.errors import TrainingError
 from mirrormargin.training.settings import Settings, read_settings
+from mirrormargin.training.tasks import LANGUAGE, Task, find_task
 
 __all__ = [
     "ADAPTIVE",
@@ -23,6 +24,7 @@ __all__ = [
     "GradualPruning",
     "ImageModel",
     "L1Penalty",
+    "LanguageModel",
     "OptimizerConfig",
     "Powerpropagation",
     "Seeds",
@@ -39,6 +41,7 @@ Seed = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number, 0 to
 Share = Annotated[float, Meta(ge=0, le=1, description="a share in [0, 1]")]
 Dropout = Annotated[float, Meta(ge=0, lt=1, description="a rate of dropout, in [0, 1)")]
 InitStd = Annotated[float, Meta(gt=0, description="a standard deviation, above 0")]
+Beta = Annotated[float, Meta(ge=0, lt=1, description="a decay rate of a mean, in [0, 1)")]
 Clip = Annotated[float, Meta(gt=0, description="the largest norm of a gradient, above 0")]
 TrainingLoss = Annotated[float, Meta(gt=0, description="the training loss, above 0")]
 Groups = Annotated[
@@ -101,11 +104,25 @@ class EncoderModel(Settings):
 
 
 @dataclass(frozen=True)
+class LanguageModel(Settings):
+    """Sizes of a :class:`mirrormargin.models.LanguageTransformer`."""
+
+    width: Size
+    num_layers: Size
+    num_heads: Size
+    hidden: Size | None = None
+    dropout: Dropout = 0.0
+    attention_dropout: Dropout | None = None
+    init_std: InitStd = 0.02
+
+
+@dataclass(frozen=True)
 class OptimizerConfig(Settings):
     """An optimizer by name (see :mod:`mirrormargin.training.building`) and its options.
 
     ``groups`` gives parameters whose name matches a shell-style pattern other options, such as
     ``(("blocks.*", {"p": 1.1}),)``; the first match wins, and all others keep the options here.
+    ``beta2``, the decay rate of squared gradients, is 0.999 unless it is given.
     """
 
     name: str
@@ -116,6 +133,7 @@ class OptimizerConfig(Settings):
     scale: float | str | None = None
     step_rule: str = "constant"
     max_lr: float | None = None
+    beta2: Beta | None = None
     groups: Groups = ()
 
     def __post_init__(self) -> None:
@@ -197,9 +215,12 @@ class TrainingConfig(Settings):
         epochs: At most so many passes through the training data.
         batch_size: Examples in a step; the last, smaller batch of an epoch is left out.
         reduction: ``"mean"`` or, as paper A's text models, ``"sum"`` of the losses in a batch.
-        schedule: ``"constant"`` or ``"cosine"`` (to 0 at the end).
+        schedule: ``"constant"`` or ``"cosine"`` (to ``final_rate`` at the end).
         warmup: Share of the steps in which the learning rate rises linearly from 0.
-        stop_accuracy: End after the epoch whose training accuracy reached this.
+        final_rate: Share of the learning rate that is left at the end of a cosine.
+        epoch_steps: End an epoch after so many steps; None for all of the data.
+        stop_accuracy: End after the epoch whose training accuracy reached this; of a language
+            model, that is how often it is right about the next token.
         stop_loss: End after the epoch whose mean training loss is at most this.
         clip: Largest norm of the gradient; None for any.
         augment: Shift images by up to 4 pixels and mirror half of them.
@@ -219,7 +240,7 @@ class TrainingConfig(Settings):
 
     name: str
     data: DataConfig
-    model: TextModel | ImageModel | EncoderModel
+    model: TextModel | ImageModel | EncoderModel | LanguageModel
     optimizer: OptimizerConfig
     epochs: Size
     batch_size: Size = 100
@@ -239,6 +260,18 @@ class TrainingConfig(Settings):
     precision: Literal["float32", "mixed"] = "float32"
     compile: bool = False
     seeds: Seeds = field(default_factory=Seeds)
+    final_rate: Share = 0.0
+    epoch_steps: Size | None = None
+
+    @property
+    def task(self) -> Task:
+        """What it is judged by."""
+        return find_task(type(self.model).__name__)
+
+    def count_epoch_steps(self, num_examples: int) -> int:
+        """How many steps an epoch on so many examples has."""
+        steps = num_examples // min(self.batch_size, num_examples)
+        return steps if self.epoch_steps is None else min(steps, self.epoch_steps)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -248,6 +281,12 @@ class TrainingConfig(Settings):
                 "gradual pruning needs all steps to reach its share: leave out stop_accuracy and"
                 " stop_loss"
             )
+        if self.task is LANGUAGE:
+            for name in ("attention_size", "augment", "paper_protocol"):
+                if getattr(self, name):
+                    raise TrainingError(
+                        f"{name} is not supported for language models: leave it out"
+                    )
         is_changed = self.clip is not None or isinstance(self.sparsifier, L1Penalty)
         if self.optimizer.is_polyak and is_changed:
             raise TrainingError(

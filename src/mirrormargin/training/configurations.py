@@ -24,6 +24,7 @@ from mirrormargin.training.config import (
     DataConfig,
     EncoderModel,
     ImageModel,
+    LanguageModel,
     OptimizerConfig,
     TextModel,
     TrainingConfig,
@@ -69,6 +70,33 @@ _IMDB_SMALL = TrainingConfig(
     schedule="cosine",
     warmup=0.05,
     frontier_size=5_000,
+)
+
+# nanoGPT's recipe for a CPU: 2,000 steps, evaluated after every 250. The embedding is the head too,
+# and norms are factors near 1, so only block matrices have the geometry of p.
+_SHAKESPEARE = TrainingConfig(
+    name="shakespeare/char",
+    data=DataConfig("shakespeare", length=64),
+    model=LanguageModel(128, 4, 4),
+    optimizer=OptimizerConfig(
+        "MirrorAdam",
+        3e-3,
+        p=1.1,
+        beta2=0.99,
+        groups=(
+            ("embedding.*", {"p": 2.0}),
+            ("position.*", {"p": 2.0}),
+            ("*norm.*", {"p": 2.0}),
+        ),
+    ),
+    epochs=8,
+    batch_size=12,
+    schedule="cosine",
+    warmup=0.05,
+    final_rate=0.1,
+    clip=1.0,
+    epoch_steps=250,
+    frontier_size=400,
 )
 
 _CONFIGURATIONS = (
@@ -150,6 +178,17 @@ _CONFIGURATIONS = (
         epochs=30,
         batch_size=50,
         schedule="cosine",
+    ),
+    _SHAKESPEARE,
+    replace(
+        _SHAKESPEARE,
+        name="wikitext2/small",
+        data=DataConfig("wikitext2", length=64, vocab_size=4_096),
+        epochs=10,
+        batch_size=32,
+        epoch_steps=1_000,
+        validation_size=1_000,
+        frontier_size=500,
     ),
 )
 
@@ -244,4 +283,4 @@ def format_command(config: TrainingConfig) -> str:
         return "mirrormargin.training.train_model with this configuration"
     changes = (f"{name}={json.dumps(value)}" for name, value in list_overrides(config).items())
     options = "".join(f" --set {shlex.quote(change)}" for change in changes)
-    return f"mirrormargin train {config.name}{options}"
+    return f"mirrormargin train {shlex.quote(config.name)}{options}"

@@ -1,7 +1,11 @@
-"""Loss and accuracy of a model on a part of a data set."""
+"""Loss and accuracy of a model on a part of a data set, and the perplexity of a language model.
+
+A language model answers at every token, so its loss and accuracy are means over tokens.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -10,11 +14,21 @@ from torch.nn import functional
 
 from mirrormargin.arguments import check_count
 from mirrormargin.data import Split
+from mirrormargin.data.language_sets import IGNORED
 from mirrormargin.errors import TrainingError
 
-__all__ = ["Evaluation", "compute_loss", "compute_probabilities", "count_right", "evaluate"]
+__all__ = [
+    "Evaluation",
+    "Perplexity",
+    "compute_loss",
+    "compute_perplexity",
+    "compute_probabilities",
+    "count_right",
+    "evaluate",
+]
 
-BATCH = 250
+BATCH = 250  # examples
+TOKENS = 4_000  # of a language model: each has a logit for every token of the vocabulary
 
 
 class Evaluation(NamedTuple):
@@ -24,8 +38,22 @@ class Evaluation(NamedTuple):
     accuracy: float
 
 
+class Perplexity(NamedTuple):
+    """exp of the mean loss of a token, and of a word, None if the words are not known."""
+
+    per_token: float
+    per_word: float | None
+
+
 def compute_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
-    """Cross-entropy; with one logit an example, of its being class 1."""
+    """Cross-entropy; with one logit an example, of its being class 1.
+
+    Logits (B, T, tokens) of a language model count one by one.
+    """
+    if logits.ndim == 3:
+        return functional.cross_entropy(
+            logits.flatten(0, 1), labels.flatten(), reduction=reduction, ignore_index=IGNORED
+        )
     if logits.ndim == 1:
         return functional.binary_cross_entropy_with_logits(
             logits, labels.to(logits.dtype), reduction=reduction
@@ -34,8 +62,8 @@ def compute_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Ten
 
 
 def count_right(logits: Tensor, labels: Tensor) -> int:
-    """How many examples get their own class."""
-    chosen = (logits > 0).long() if logits.ndim == 1 else logits.argmax(dim=1)
+    """How many examples, or tokens, get their own class."""
+    chosen = (logits > 0).long() if logits.ndim == 1 else logits.argmax(dim=-1)
     return int((chosen == labels).sum())
 
 
@@ -59,20 +87,40 @@ def evaluate(model: nn.Module, split: Split, size: int | None = None) -> Evaluat
         model: Is evaluated in evaluation mode, and put back into the mode it was in.
         split: Such as ``data.validation``.
         size: At most so many examples; None for all.
+
+    Raises:
+        TrainingError: If the split is empty, or the size makes no sense.
     """
     if size is not None:
         check_count("size", size, error=TrainingError)
     was_training, device = model.training, next(model.parameters()).device
     model.eval()
-    loss, right = 0.0, 0
+    loss, right, answers = 0.0, 0, 0
     count = len(split) if size is None else min(size, len(split))
+    if not count:
+        raise TrainingError("the split is empty: there is nothing to evaluate on")
+    batch = BATCH if split.labels.ndim == 1 else max(1, TOKENS // split.labels.shape[1])
     try:
-        for start in range(0, count, BATCH):
-            chosen = slice(start, min(start + BATCH, count))
+        for start in range(0, count, batch):
+            chosen = slice(start, min(start + batch, count))
             labels = split.labels[chosen].to(device)
             logits = model(split.inputs[chosen].to(device))
             loss += float(compute_loss(logits, labels, "sum"))
             right += count_right(logits, labels)
+            answers += int((labels != IGNORED).sum())
     finally:
         model.train(was_training)
-    return Evaluation(loss / count, 100 * right / count)
+    return Evaluation(loss / answers, 100 * right / answers)
+
+
+def compute_perplexity(loss: float, split: Split) -> Perplexity:
+    """Perplexities of a language model whose mean loss on all of a split is known."""
+    per_word = None
+    if split.num_words is not None:
+        per_word = _exp(loss * int((split.labels != IGNORED).sum()) / split.num_words)
+    return Perplexity(_exp(loss), per_word)
+
+
+def _exp(loss: float) -> float:
+    """JSON holds no infinity, and a model that is so bad has no use for the difference."""
+    return math.exp(min(loss, 700.0))

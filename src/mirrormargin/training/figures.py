@@ -1,5 +1,7 @@
 """Pictures of trainings on real data, side by side: curves, pruning, weights.
 
+Language models, which are judged by their loss, have pictures of their own.
+
 Each training has its own colour and its own label, which says where it differs from the others.
 """
 
@@ -15,14 +17,22 @@ from mirrormargin.figures import Axis, Figure, Panel, Series, Table
 from mirrormargin.figures.palette import Look, choose_distinct_looks, find_group
 from mirrormargin.figures.weights import KINDS, draw_histograms, draw_shares, join_kinds, merge_bins
 from mirrormargin.training.differences import label_trainings, list_differences
+from mirrormargin.training.tasks import CLASSIFICATION, LANGUAGE, Task, read_task
 
 __all__ = ["draw_trainings"]
 
 Summary = dict[str, Any]
 CURVES = {
-    "train_loss": ("training loss", Axis("loss", "log")),
-    "validation_accuracy": ("validation accuracy", Axis("accuracy, %")),
+    CLASSIFICATION: {
+        "train_loss": ("training loss", Axis("loss", "log")),
+        "validation_accuracy": ("validation accuracy", Axis("accuracy, %")),
+    },
+    LANGUAGE: {
+        "train_loss": ("training loss", Axis(LANGUAGE.axis)),
+        "validation_loss": ("validation loss", Axis(LANGUAGE.axis)),
+    },
 }
+PREFIX = {CLASSIFICATION: "trainings", LANGUAGE: "language-trainings"}  # of a figure's name
 GROUPS = {"blocks": "all block matrices", "attention": "attention matrices"}
 
 
@@ -35,11 +45,23 @@ class Training(NamedTuple):
 
 
 def draw_trainings(summaries: Mapping[str, Summary]) -> list[Figure]:
-    """Three figures of all of them together.
+    """Three figures of all classifiers together, and three of all language models.
 
     Args:
         summaries: What ``summary.json`` holds, by the name of the training's folder.
     """
+    figures: list[Figure] = []
+    for task in (CLASSIFICATION, LANGUAGE):
+        own = {
+            name: summary
+            for name, summary in summaries.items()
+            if read_task(summary["config"]) is task
+        }
+        figures += _draw_task(task, own) if own else []
+    return figures
+
+
+def _draw_task(task: Task, summaries: Mapping[str, Summary]) -> list[Figure]:
     configs = {name: summary["config"] for name, summary in summaries.items()}
     labels = label_trainings(configs)
     groups = [find_group(_name_method(config["optimizer"])) for config in configs.values()]
@@ -48,7 +70,7 @@ def draw_trainings(summaries: Mapping[str, Summary]) -> list[Figure]:
         Training(name, look, summary)
         for (name, summary), look in zip(summaries.items(), looks, strict=True)
     ]
-    return [_draw_curves(trainings), _draw_pruning(trainings), _draw_weights(trainings)]
+    return [draw(task, trainings) for draw in (_draw_curves, _draw_pruning, _draw_weights)]
 
 
 def _name_method(optimizer: Mapping[str, Any]) -> str:
@@ -57,7 +79,7 @@ def _name_method(optimizer: Mapping[str, Any]) -> str:
     return str(optimizer["name"]) + (f" p={optimizer['p']:g}" if has_p else "")
 
 
-def _draw_curves(trainings: Sequence[Training]) -> Figure:
+def _draw_curves(task: Task, trainings: Sequence[Training]) -> Figure:
     longest = max(len(one.summary["epochs"]) for one in trainings)
     panels = tuple(
         Panel(
@@ -75,16 +97,22 @@ def _draw_curves(trainings: Sequence[Training]) -> Figure:
                 for one in trainings
             ),
         )
-        for key, (title, axis) in CURVES.items()
+        for key, (title, axis) in CURVES[task].items()
     )
-    return Figure(
-        "trainings",
-        "Trainings by epoch",
-        "Loss on training data and accuracy on validation data after each epoch. In the table"
-        " accuracies in %, of the epoch that was best on validation data.",
-        panels,
-        table=_tabulate(trainings),
-    )
+    if task is LANGUAGE:
+        title = "Language models by epoch"
+        caption = (
+            "Loss on training and on validation data after each epoch. In the table losses and"
+            " perplexities on validation data, of the epoch that was best there; a word's is"
+            " exp(total loss / number of words), ends of lines included."
+        )
+    else:
+        title = "Trainings by epoch"
+        caption = (
+            "Loss on training data and accuracy on validation data after each epoch. In the table"
+            " accuracies in %, of the epoch that was best on validation data."
+        )
+    return Figure(PREFIX[task], title, caption, panels, table=_tabulate(task, trainings))
 
 
 def choose_epochs(count: int) -> tuple[float, ...]:
@@ -99,22 +127,23 @@ def choose_epochs(count: int) -> tuple[float, ...]:
     return tuple(float(mark) for mark in sorted({1, *range(stride, count + 1, stride)}))
 
 
-def _tabulate(trainings: Sequence[Training]) -> Table:
+def _tabulate(task: Task, trainings: Sequence[Training]) -> Table:
     """Results, and the settings in which trainings differ; of one training those that were set."""
     differences = list_differences([one.summary["config"] for one in trainings])
     is_comparison = len(trainings) > 1
     rows = []
     for one, different in zip(trainings, differences, strict=True):
         summary = one.summary
-        test = f"{summary['test']['selected']:.2f}" if "test" in summary else "–"
+        test = _format(task, summary["test"]["selected"]) if "test" in summary else "–"
         command = str(summary["command"]).removeprefix("mirrormargin train ")
         rows.append(
             (
                 one.look.name,
                 str(len(summary["epochs"])),
                 f"epoch {summary['selected_epoch']}",
-                f"{summary['validation']['selected']:.2f}",
+                _format(task, summary["validation"]["selected"]),
                 test,
+                *(_list_perplexities(summary["validation"]) if task is LANGUAGE else ()),
                 f"{summary['seconds']:.0f}",
                 *((different, one.folder, command) if is_comparison else (command, one.folder)),
             )
@@ -125,13 +154,23 @@ def _tabulate(trainings: Sequence[Training]) -> Table:
         "best",
         "validation",
         "test",
+        *(("perplexity", "of a word") if task is LANGUAGE else ()),
         "seconds",
         *(("settings", "folder", "command") if is_comparison else ("settings", "folder")),
     )
     return Table(columns, tuple(rows))
 
 
-def _draw_pruning(trainings: Sequence[Training]) -> Figure:
+def _format(task: Task, value: float) -> str:
+    return f"{value:.{task.digits}f}"
+
+
+def _list_perplexities(part: Mapping[str, Any]) -> tuple[str, str]:
+    word = part["word_perplexity"]
+    return f"{part['perplexity']:.3f}", "–" if word is None else f"{word:.1f}"
+
+
+def _draw_pruning(task: Task, trainings: Sequence[Training]) -> Figure:
     summaries = [one.summary for one in trainings]
     part = "test" if all("test" in summary for summary in summaries) else "validation"
     found = [summary[part] for summary in summaries]
@@ -145,24 +184,25 @@ def _draw_pruning(trainings: Sequence[Training]) -> Figure:
     rows = tuple(
         (
             look.name,
-            f"{one['unpruned']:.2f}",
-            *(f"{one['frontier']['blocks'][index]:.2f}" for index in shown),
+            _format(task, one["unpruned"]),
+            *(_format(task, one["frontier"]["blocks"][index]) for index in shown),
         )
         for look, one in zip(looks, found, strict=True)
     )
+    measure = task.measure.capitalize()
     columns = ("training", "unpruned", *(f"{100 * share[index]:g}% removed" for index in shown))
     return Figure(
-        "trainings-pruning",
-        "Accuracy when the smallest weights are removed",
-        f"Accuracy on {part} data of the final weights when only the largest are left, with no"
+        f"{PREFIX[task]}-pruning",
+        f"{measure} when the smallest weights are removed",
+        f"{measure} on {part} data of the final weights when only the largest are left, with no"
         " training afterwards. In the table weights of all block matrices are removed.",
-        draw_shares(looks, share, accuracy),
+        draw_shares(looks, share, accuracy, task.axis),
         columns=len(groups),
         table=Table(columns, rows),
     )
 
 
-def _draw_weights(trainings: Sequence[Training]) -> Figure:
+def _draw_weights(task: Task, trainings: Sequence[Training]) -> Figure:
     weights = [[one.summary["weights"][kind] for kind in KINDS] for one in trainings]
     looks = [one.look for one in trainings]
     longest = max(len(one["histogram"]) for row in weights for one in row)
@@ -183,7 +223,7 @@ def _draw_weights(trainings: Sequence[Training]) -> Figure:
     threshold = weights[0][0]["threshold"]
     columns = ("training", f"entries above {threshold:g}", "largest entry", "l1 / (√N l2)")
     return Figure(
-        "trainings-weights",
+        f"{PREFIX[task]}-weights",
         "Magnitudes of key, query and value weights",
         "Entries of all key, query and value matrices by magnitude. In the table key / query /"
         " value; l1 / (√N l2) is 1 if all magnitudes are equal, and the smaller the sparser.",

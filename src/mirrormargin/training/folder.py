@@ -5,11 +5,11 @@ r"""``TrainingFolder``: which files lie in the folder of a training; no other co
     checkpoint.safetensors   everything that is needed to resume the training
     inputs.json              classes, sizes and vocabulary: to read new inputs without the data
     final.safetensors        weights after the last epoch, by their plain names
-    selected.safetensors     weights of the epoch with the best validation accuracy
-    summary.json             accuracies, pruning, sparsity (mirrormargin.training.summary)
+    selected.safetensors     weights of the epoch that was best on validation data
+    summary.json             accuracies or losses, pruning, sparsity (mirrormargin.training.summary)
     pruned-*.safetensors     what ``mirrormargin prune`` wrote
     tensorboard/             events, if they were asked for
-    .lock                    held by the process that is training
+    .lock                    while a process is training, or evaluating what it has trained
 
 The configuration is there from the beginning, inputs and weights once the training has ended, and
 the summary once it has been evaluated. Files are replaced by renaming, so that each is whole or
@@ -25,12 +25,12 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mirrormargin.errors import DataError, TrainingError
-from mirrormargin.runs import check_seal, hold_lock, read_json, seal, write_atomically
+from mirrormargin.runs import check_seal, hold_folder, read_json, seal, write_atomically
 from mirrormargin.training.config import GradualPruning, TrainingConfig
 from mirrormargin.training.metrics import MetricsFile, read_rows
 from mirrormargin.training.settings import list_changes
@@ -116,17 +116,13 @@ class TrainingFolder:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Keep other processes from training here; makes the folder.
+        """Keep other processes from writing here; makes the folder.
 
         Raises:
             TrainingError: If the folder cannot be made.
             RunError: If another process is training here.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise TrainingError(f"{self.path} cannot be made: {error.strerror}") from error
-        with hold_lock(self.path / LOCK, wait=False):
+        with hold_folder(self.path, error=TrainingError):
             yield
 
     # -- the configuration and what is known of the data
@@ -224,9 +220,13 @@ class TrainingFolder:
         """All rows, or those of one kind; a last line that was cut off is left out.
 
         Raises:
-            TrainingError: If there are none, or another line is damaged.
+            TrainingError: If there are none, or rows are damaged or missing.
         """
-        rows = read_rows(self.path / METRICS)
+        # The checkpoint first: the rows that belong to it are on disk before it is.
+        whole = 0
+        with suppress(TrainingError, KeyError, TypeError, ValueError):
+            whole = int((self._read_checkpoint_document() or {})["metrics_bytes"])
+        rows = read_rows(self.path / METRICS, whole)
         return [row for row in rows if kind is None or row["kind"] == kind]
 
     # -- the checkpoint
@@ -261,11 +261,14 @@ class TrainingFolder:
         Raises:
             TrainingError: If the checkpoint is damaged.
         """
+        document = self._read_checkpoint_document()
+        return None if document is None else int(document["position"]["step"])
+
+    def _read_checkpoint_document(self) -> Any:
+        """What the checkpoint says besides its tensors; None if there is no checkpoint."""
         from mirrormargin.training.tensor_files import read_document
 
-        if not self._has(CHECKPOINT):
-            return None
-        return int(read_document(self.path / CHECKPOINT)["position"]["step"])
+        return read_document(self.path / CHECKPOINT) if self._has(CHECKPOINT) else None
 
     # -- what a training that has ended leaves
 

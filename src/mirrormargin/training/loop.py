@@ -47,7 +47,8 @@ class Training:
         config: What was trained.
         folder: Where.
         epochs: One row for each epoch, as in the folder's metrics.
-        selected_epoch: The one with the best validation accuracy, the first of equals.
+        selected_epoch: The one with the best validation accuracy, or with the least validation loss
+            of a language model; the first of equals.
         final: Weights after the last epoch, by their plain names.
         selected: Weights of the selected epoch.
         seconds: Spent in training and in evaluations.
@@ -85,9 +86,10 @@ def train_model(
         checkpoint_every: Seconds between two checkpoints. One is written after every epoch too.
         tensorboard: Write the metrics as TensorBoard events as well.
         on_step: Called after every step with its number, the number of all steps and what is
-            known: ``epoch``, its ``train_loss`` and ``train_accuracy`` so far, and the best
-            ``validation_accuracy`` so far, None in the first epoch. If it raises
-            KeyboardInterrupt the training ends with a checkpoint of that step.
+            known: ``epoch``, its ``train_loss`` and ``train_accuracy`` so far, and
+            ``validation_accuracy`` and ``validation_loss`` of the best epoch so far, None in the
+            first epoch. If it raises KeyboardInterrupt the training ends with a checkpoint of that
+            step.
 
     Raises:
         TrainingError: If the folder holds another training, or one that is damaged, or an option
@@ -118,7 +120,9 @@ class _Loop:
         self.model, self.optimizer = self.state.model, self.state.optimizer
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.batch_size = min(config.batch_size, len(data.train))
-        self.num_batches = len(data.train) // self.batch_size
+        self.num_batches = config.count_epoch_steps(len(data.train))
+        # Answers of an epoch: a language model gives one for each token of an example.
+        self.num_answers = self.num_batches * self.batch_size * data.train.labels[0].numel()
         self.num_steps = self.num_batches * config.epochs
         self.forward: Callable[[Tensor], Tensor] = self.model
         if config.compile:
@@ -156,7 +160,8 @@ class _Loop:
 
     def order_epoch(self, epoch: int) -> Tensor:
         seed = self.config.seeds.order
-        return order_epoch(seed, epoch, len(self.data.train), self.config.batch_size)
+        order = order_epoch(seed, epoch, len(self.data.train), self.config.batch_size)
+        return order[: self.num_batches]
 
     def step(self, batch: Tensor, metrics: MetricsFile) -> None:
         config, position = self.config, self.state.position
@@ -164,7 +169,9 @@ class _Loop:
         labels = self.data.train.labels[batch].to(self.device)
         if config.augment:
             inputs = augment_images(inputs)
-        factor = find_factor(config.schedule, config.warmup, position.step, self.num_steps)
+        factor = find_factor(
+            config.schedule, config.warmup, position.step, self.num_steps, config.final_rate
+        )
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
         self.optimizer.zero_grad()
@@ -184,7 +191,7 @@ class _Loop:
         position.batch += 1
         self.state.sparsifier.after_step(position.step, self.num_steps)
         self.check_loss(value)
-        mean = value / (len(batch) if config.reduction == "sum" else 1)
+        mean = value / (labels.numel() if config.reduction == "sum" else 1)
         self.count(mean, count_right(logits.detach(), labels), metrics)
 
     def count(self, loss: float, right: int, metrics: MetricsFile) -> None:
@@ -219,11 +226,10 @@ class _Loop:
         config, position = self.config, self.state.position
         loss, accuracy = evaluate(self.model, self.data.validation, config.validation_size)
         self.check_loss(loss)
-        seen = self.num_batches * self.batch_size
         row: dict[str, Any] = {
             "epoch": position.epoch + 1,
             "train_loss": round(position.epoch_loss / self.num_batches, 6),
-            "train_accuracy": round(100 * position.epoch_right / seen, 4),
+            "train_accuracy": round(100 * position.epoch_right / self.num_answers, 4),
             "validation_loss": round(loss, 6),
             "validation_accuracy": round(accuracy, 4),
         }
@@ -236,7 +242,9 @@ class _Loop:
             metrics.write("attention", position.step, self.measure_attention())
         position.epoch, position.batch = position.epoch + 1, 0
         position.epoch_loss, position.epoch_right = 0.0, 0
-        if row["validation_accuracy"] > position.selected_accuracy:
+        column = f"validation_{config.task.measure}"
+        best = position.epochs[position.selected_epoch - 1] if position.selected_epoch else None
+        if best is None or config.task.is_better(row[column], best[column]):
             position.selected_accuracy = row["validation_accuracy"]
             position.selected_epoch = position.epoch
             self.state.selected = collect_weights(self.model)
@@ -273,10 +281,13 @@ class _Loop:
     def describe_progress(self) -> dict[str, Any]:
         """What is known in the middle of an epoch."""
         position = self.state.position
-        steps = max(position.batch, 1)
+        steps, selected = max(position.batch, 1), position.selected_epoch
+        answers = self.num_answers * steps / self.num_batches
+        best = position.epochs[selected - 1] if selected else {}
         return {
             "epoch": position.epoch + 1,
             "train_loss": position.epoch_loss / steps,
-            "train_accuracy": 100 * position.epoch_right / (steps * self.batch_size),
+            "train_accuracy": 100 * position.epoch_right / answers,
             "validation_accuracy": position.selected_accuracy if position.epochs else None,
+            "validation_loss": best.get("validation_loss"),
         }

@@ -1,19 +1,28 @@
-"""Rows of metrics: one JSON object a line, and TensorBoard events if they are asked for.
+r"""Rows of metrics: one JSON object a line, and TensorBoard events if they are asked for.
 
-A training that is resumed cuts off the rows that are newer than its checkpoint, because it writes
-them again.
+    {"kind": "steps", "step": 2, "train_loss": 0.7, "checksum": "..."}
+
+A checksum is over the row and the checksum of the row before, so that rows which were changed,
+removed or reordered are noticed. A training that is resumed cuts off the rows that are newer than
+its checkpoint, because it writes them again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
+import warnings
 from pathlib import Path
 from typing import Any
 
 from mirrormargin.errors import TrainingError
 
 __all__ = ["MetricsFile", "read_rows"]
+
+# A row as it is written: what it says, and its checksum.
+SEALED = re.compile(rb'(\{.*), "checksum": "([0-9a-f]{16})"\}')
 
 
 class MetricsFile:
@@ -26,14 +35,12 @@ class MetricsFile:
         board: A folder for TensorBoard's events; None for no events.
 
     Raises:
-        TrainingError: If the file is shorter than that, or TensorBoard is not installed.
+        TrainingError: If the file is shorter than that or damaged, or TensorBoard is not installed.
     """
 
     def __init__(self, path: Path, size: int = 0, step: int = 0, board: Path | None = None) -> None:
+        self._sum = _read(path, size, whole=size)[1] if size else ""
         self._file = open(path, "ab")  # noqa: SIM115 (closed by __exit__)
-        if os.fstat(self._file.fileno()).st_size < size:
-            self._file.close()
-            raise TrainingError(f"{path} is shorter than its checkpoint says: it was cut off")
         self._file.truncate(size)
         self._board: Any = None
         if board is not None:
@@ -48,8 +55,9 @@ class MetricsFile:
 
     def write(self, kind: str, step: int, row: dict[str, Any]) -> None:
         """Append one row."""
-        line = json.dumps({"kind": kind, "step": step, **row}) + "\n"
-        self._file.write(line.encode())
+        text = json.dumps({"kind": kind, "step": step, **row}).encode()[:-1]
+        self._sum = _chain(self._sum, text)
+        self._file.write(text + f', "checksum": "{self._sum}"}}\n'.encode())
         if self._board is not None:
             for name, value in row.items():
                 if isinstance(value, list):  # by layer
@@ -75,21 +83,71 @@ class MetricsFile:
             self._board.close()
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path, whole: int = 0) -> list[dict[str, Any]]:
     """All rows of a file; a last line that was cut off is left out.
 
+    Rows of an earlier version have no checksum: they are taken as they are, with a warning.
+
+    Args:
+        path: The file.
+        whole: How many bytes of it are known to have been written.
+
     Raises:
-        TrainingError: If the file cannot be read, or another line is damaged.
+        TrainingError: If the file cannot be read, is shorter than that, or a row is damaged.
     """
+    return _read(path, None, whole)[0]
+
+
+def _read(path: Path, size: int | None, whole: int) -> tuple[list[dict[str, Any]], str]:
+    """The rows of the first ``size`` bytes, of all if that is None, and the last checksum."""
     try:
-        lines = path.read_text().splitlines()
+        with open(path, "rb") as file:
+            contents = file.read(size)
     except OSError as error:
         raise TrainingError(f"{path} cannot be read: {error.strerror}") from error
-    rows = []
-    for number, line in enumerate(lines, 1):
+    if len(contents) < whole:
+        raise TrainingError(
+            f"{path} is shorter than its checkpoint says: it was cut off; restore a copy, or train"
+            " again with --overwrite"
+        )
+    rows, last, position, num_plain = [], "", 0, 0
+    for number, line in enumerate(contents.splitlines(keepends=True), 1):
+        position += len(line)
         try:
-            rows.append(json.loads(line))
+            row, last, is_plain = _read_row(line, last)
         except ValueError:
-            if number < len(lines):
-                raise TrainingError(f"{path} is damaged in line {number}") from None
-    return rows
+            if position == len(contents) > whole and not line.endswith(b"\n"):
+                break  # the writer was killed
+            raise TrainingError(
+                f"{path} is damaged in line {number}: it is not what was written; restore a copy,"
+                " or train again with --overwrite"
+            ) from None
+        rows.append(row)
+        num_plain += is_plain
+    if num_plain:
+        warnings.warn(
+            f"{num_plain} rows of {path} have no checksum, as those of earlier versions: damage"
+            " would go unnoticed",
+            stacklevel=4,
+        )
+    return rows, last
+
+
+def _read_row(line: bytes, last: str) -> tuple[dict[str, Any], str, bool]:
+    """A row, its checksum, and whether it has none. Raises a ValueError if it is damaged."""
+    found = SEALED.fullmatch(line.removesuffix(b"\n"))
+    if not line.endswith(b"\n") or (found is None and last):
+        raise ValueError("it is cut off, or lacks its checksum")
+    if found is not None:
+        line, checksum = found[1] + b"}", found[2].decode()
+        if checksum != _chain(last, found[1]):
+            raise ValueError("its checksum is another")
+        last = checksum
+    row = json.loads(line)
+    if not isinstance(row, dict) or not {"kind", "step"} <= row.keys():
+        raise ValueError("it is no row")
+    return row, last, found is None
+
+
+def _chain(last: str, text: bytes) -> str:
+    return hashlib.blake2b(last.encode() + text, digest_size=8).hexdigest()

@@ -188,7 +188,7 @@ def _check(path: str, value: Any, hint: Any) -> Any:
     plain = float(value) if isinstance(value, float) else value
     try:
         return msgspec.convert(plain, hint)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):  # halves of characters
         raise TrainingError(_describe_value(path, value, hint)) from None
 
 

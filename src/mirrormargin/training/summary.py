@@ -20,7 +20,7 @@ from mirrormargin.errors import TrainingError
 from mirrormargin.training.building import build_model
 from mirrormargin.training.config import TrainingConfig
 from mirrormargin.training.configurations import format_command
-from mirrormargin.training.evaluation import evaluate
+from mirrormargin.training.evaluation import compute_perplexity, evaluate
 from mirrormargin.training.loop import Training
 from mirrormargin.training.pruning import pruning_curve
 from mirrormargin.training.sparsity import (
@@ -28,6 +28,7 @@ from mirrormargin.training.sparsity import (
     select_matrices,
     summarize_attention_weights,
 )
+from mirrormargin.training.tasks import CLASSIFICATION, LANGUAGE, Task
 from mirrormargin.training.token_selection import score_token_selection
 
 __all__ = ["SHARES", "describe_origin", "describe_weights", "summarize_training"]
@@ -69,8 +70,12 @@ def summarize_training(
         ``validation`` and, if wanted, ``test``, each with accuracies in % (``last``, ``selected``
         and, under the paper's protocol, ``best``) and ``frontier`` (for all block matrices and, on
         test data, the attention matrices: accuracy with each of SHARES of their entries removed);
-        ``weights``; for models of reviews ``selection``.
+        ``weights``; for models of reviews ``selection``. For a language model there are losses
+        instead of accuracies and, of the selected epoch, ``perplexity`` and ``word_perplexity``
+        (None if words are not known); if a test part is wanted that the data lacks, ``has_test`` is
+        False.
     """
+    task = training.config.task
     model = build_model(training.config, data).to(device)
     select = None
     if data.name in REVIEWS:
@@ -81,7 +86,8 @@ def summarize_training(
         untrained = None
     model.load_state_dict(training.final)
     parts = {"validation": data.validation}
-    if with_test:
+    is_testless = with_test and len(data.test) == 0
+    if with_test and not is_testless:
         parts["test"] = data.test
     summary: dict[str, Any] = {
         **describe_origin(training.config, data, device),
@@ -90,11 +96,13 @@ def summarize_training(
         "shares": list(SHARES),
         "seconds": round(training.seconds, 1),
     }
+    if is_testless:
+        summary["has_test"] = False
     for name, split in parts.items():
         # Settings are chosen by how well all block matrices can be pruned, on validation data. The
         # curve of the attention matrices chooses nothing: it is measured on test data only.
         groups = ("blocks",) if name == "validation" else ("blocks", "attention")
-        summary[name] = _describe_final(model, split, training.config.frontier_size, groups)
+        summary[name] = _describe_final(model, split, training.config, groups)
     summary["weights"] = describe_weights(model) | {"underflowed": training.underflowed}
     if select is not None and untrained is not None:
         # The score of a model that has learnt nothing is far from 0: to compare with.
@@ -105,22 +113,28 @@ def summarize_training(
     model.load_state_dict(training.selected)
     for name, split in parts.items():
         is_last = training.selected_epoch == len(training.epochs)
-        accuracy = summary[name]["last"] if is_last else evaluate(model, split)[1]
-        summary[name]["selected"] = round(accuracy, 4)
+        measured = summary[name]["last"] if is_last else _measure(model, split, task)
+        summary[name]["selected"] = measured
+        if task is LANGUAGE:
+            perplexity = compute_perplexity(measured, split)
+            summary[name]["perplexity"] = round(perplexity.per_token, 4)
+            word = perplexity.per_word
+            summary[name]["word_perplexity"] = None if word is None else round(word, 3)
     if with_test and training.config.paper_protocol:
         summary["test"]["best"] = max(row["test_accuracy"] for row in training.epochs)
     return summary
 
 
 def _describe_final(
-    model: nn.Module, split: Split, size: int | None, groups: Sequence[str]
+    model: nn.Module, split: Split, config: TrainingConfig, groups: Sequence[str]
 ) -> dict[str, Any]:
-    """Accuracies of the final weights; pruned ones are compared with ``unpruned``."""
+    """Accuracies or losses of the final weights; pruned ones are compared with ``unpruned``."""
+    size = config.frontier_size
 
     def measure(pruned: nn.Module) -> float:
-        return round(evaluate(pruned, split, size)[1], 4)
+        return _measure(pruned, split, config.task, size)
 
-    last = round(evaluate(model, split)[1], 4)
+    last = _measure(model, split, config.task)
     return {
         "last": last,
         "unpruned": last if size is None or size >= len(split) else measure(model),
@@ -128,6 +142,12 @@ def _describe_final(
             matrices: pruning_curve(model, measure, SHARES, matrices) for matrices in groups
         },
     }
+
+
+def _measure(model: nn.Module, split: Split, task: Task, size: int | None = None) -> float:
+    """What a task is judged by."""
+    found = evaluate(model, split, size)
+    return round(found.accuracy, 4) if task is CLASSIFICATION else round(found.loss, 6)
 
 
 def describe_weights(model: nn.Module) -> dict[str, Any]:

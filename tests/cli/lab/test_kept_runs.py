@@ -8,11 +8,14 @@ from mirrormargin.cli.lab.kept_runs import Destination, name_run
 from mirrormargin.errors import RunError
 from mirrormargin.runs import check_writable
 
+ARRAYS = "arrays-0123456789abcdef.npz"
+
 
 def put_run(folder, kind="mirror flow"):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "run.json").write_text(json.dumps({"kind": kind}))
-    (folder / "arrays-1.npz").write_bytes(b"")
+    document = {"kind": kind, "arrays": {"file": ARRAYS}}
+    (folder / "run.json").write_text(json.dumps(document))
+    (folder / ARRAYS).write_bytes(b"")
 
 
 class Record:
@@ -27,7 +30,9 @@ RECORD = Record()
 
 
 def open_folder(folder, overwrite=False):
-    return Destination(folder, "mirror flow", "unit_sphere", overwrite)
+    destination = Destination(folder, "mirror flow", "unit_sphere", overwrite)
+    with destination.hold():
+        return destination
 
 
 def follow(destination, seeds, exponents, record=RECORD):
@@ -51,7 +56,7 @@ def test_one_run_is_the_folder_and_several_have_one_each(tmp_path):
 def test_a_curve_that_there_is_not_leaves_nothing_and_loses_nothing(tmp_path):
     put_run(tmp_path)
     assert len(follow(open_folder(tmp_path, overwrite=True), [1], [2.0], record=None)) == 1
-    assert {path.name for path in tmp_path.iterdir()} == {"run.json", "arrays-1.npz"}
+    assert {path.name for path in tmp_path.iterdir()} == {"run.json", ARRAYS}
 
 
 def test_names_tell_exponents_and_seeds_apart():
@@ -94,9 +99,22 @@ def test_other_things_in_the_folder_are_never_touched(tmp_path):
 
 
 def test_what_a_killed_process_leaves_is_no_hindrance(tmp_path):
-    (tmp_path / "arrays-1.npz").write_bytes(b"")
+    (tmp_path / ARRAYS).write_bytes(b"")
     (tmp_path / ".run.json.1.tmp").write_bytes(b"")
     open_folder(tmp_path)
+
+
+def test_runs_that_a_killed_process_has_begun_are_no_hindrance(tmp_path):
+    for name in ("seed-1-p-2", "seed-2-p-2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ".lock").write_text(f"{ARRAYS} None")
+        (tmp_path / name / ARRAYS).write_bytes(b"")
+    follow(open_folder(tmp_path), [1], [2.0, 3.0])
+    assert {path.name for path in tmp_path.iterdir()} == {"seed-1-p-2", "seed-1-p-3"}
+    (tmp_path / "seed-9-p-2").mkdir()
+    (tmp_path / "seed-9-p-2" / "notes.txt").write_text("mine")
+    with pytest.raises(RunError, match="holds other things, such as seed-9-p-2"):
+        open_folder(tmp_path, overwrite=True)
 
 
 def test_old_runs_go_only_in_the_end_and_without_what_was_added(tmp_path):
@@ -108,7 +126,7 @@ def test_old_runs_go_only_in_the_end_and_without_what_was_added(tmp_path):
     assert (tmp_path / "seed-2-p-2" / "run.json").exists()
     follow(destination, [1], [2.0, 3.0])
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    new = {f"seed-1-p-{p}/{file}" for p in (2, 3) for file in ("run.json", "arrays-1.npz")}
+    new = {f"seed-1-p-{p}/{file}" for p in (2, 3) for file in ("run.json", ARRAYS)}
     new |= {f"seed-1-p-{p}/about.json" for p in (2, 3)}
     assert left == {*new, "seed-3-p-2/notes.txt"}
 

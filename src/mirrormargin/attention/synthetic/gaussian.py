@@ -19,7 +19,7 @@ from typing import SupportsIndex
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from mirrormargin.arguments import check_count, check_number, check_seed
+from mirrormargin.arguments import check_count, check_number, check_seed, check_size
 from mirrormargin.attention.losses import LossName
 from mirrormargin.attention.problem import AttentionProblem
 from mirrormargin.errors import ProblemError
@@ -64,6 +64,7 @@ def equal_scores(
     n = check_count("num_sequences", num_sequences)
     T = check_count("num_tokens", num_tokens, least=2)
     d = check_count("dim", dim)
+    check_size("tokens", (n, T, d))
     b = check_number("other_score", other_score)
     a = check_number("optimal_score", optimal_score)
     if a <= b:
@@ -136,6 +137,7 @@ def signal_noise(
     n = check_count("num_sequences", num_sequences)
     T = check_count("num_tokens", num_tokens, least=2)
     d = check_count("dim", dim, least=2)
+    check_size("tokens", (n, T, d))
     signal = check_number("signal", signal, above=0.0)
     plus, minus = np.linalg.qr(rng.standard_normal((d, 2)))[0].T
     labels = rng.choice([-1.0, 1.0]) * rng.permutation(np.where(np.arange(n) % 2, -1.0, 1.0))

@@ -15,7 +15,7 @@ from typing import SupportsIndex
 import torch
 from torch import Tensor
 
-from mirrormargin.arguments import check_count, check_seed
+from mirrormargin.arguments import check_count, check_seed, check_size
 from mirrormargin.attention.losses import LossName
 from mirrormargin.attention.problem import AttentionProblem
 
@@ -55,6 +55,7 @@ def unit_sphere(
     n = check_count("num_sequences", num_sequences)
     T = check_count("num_tokens", num_tokens, least=2)
     d = check_count("dim", dim)
+    check_size("tokens", (n, T, d))
     generator = torch.Generator(device="cpu").manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:

@@ -10,6 +10,7 @@ levels       training loss -> the first step at which the mean over an epoch's n
              had fallen to it
 attention    step, entropy and largest weight by layer, if they were measured; or
 failed       why the training ended early, such as a loss that is not finite
+checksum     of all the rest; records of earlier versions have none
 
 Any number of processes can make records, without a master. Each looks for the first run without a
 record that nobody holds, trains it (or resumes what was interrupted), writes its record, and looks
@@ -29,13 +30,20 @@ import torch
 
 from mirrormargin.claims.campaign.grid_search import Method, Run, list_runs
 from mirrormargin.errors import ClaimError, DivergedError, RunError
-from mirrormargin.runs import hold_lock, write_atomically
+from mirrormargin.runs import check_seal, hold_lock, read_json, seal, write_atomically
 from mirrormargin.training.building import load_training_data
 from mirrormargin.training.folder import TrainingFolder
 from mirrormargin.training.loop import train_model
 from mirrormargin.training.summary import describe_origin, summarize_training
 
-__all__ = ["do_campaign", "find_missing", "make_record", "read_records", "write_record"]
+__all__ = [
+    "do_campaign",
+    "find_missing",
+    "make_record",
+    "read_record",
+    "read_records",
+    "write_record",
+]
 
 Report = Callable[[Run, int, int, dict[str, Any]], None]
 
@@ -48,14 +56,26 @@ def read_records(folder: Path) -> dict[str, dict[str, Any]]:
     """
     records = {}
     for path in sorted(folder.glob("*/*/*.json")):
-        try:
-            record = json.loads(path.read_bytes())
-            records[record["key"]] = record
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ClaimError(
-                f"the record {path} is damaged: remove it, and it is made again"
-            ) from error
+        record = read_record(path)
+        records[record["key"]] = record
     return records
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """One record.
+
+    Raises:
+        ClaimError: If it is damaged.
+    """
+    try:
+        record = check_seal(path, read_json(path), silent=True)
+        if not all(isinstance(record[name], str) for name in ("key", "digest")):
+            raise TypeError("its key or digest is no text")
+        return record
+    except (OSError, RunError, KeyError, TypeError) as error:
+        raise ClaimError(
+            f"the record {path} is damaged: remove it, and it is made again"
+        ) from error
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:
@@ -63,7 +83,8 @@ def write_record(folder: Path, record: dict[str, Any]) -> None:
     path = folder / f"{record['key']}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     # One line a part: small, and still readable in a diff.
-    parts = (f" {json.dumps(k)}: {json.dumps(v, allow_nan=False)}" for k, v in record.items())
+    whole = seal(record)
+    parts = (f" {json.dumps(k)}: {json.dumps(v, allow_nan=False)}" for k, v in whole.items())
     text = "{\n" + ",\n".join(parts) + "\n}\n"
     write_atomically(path, lambda file: file.write(text.encode()))
 

@@ -152,7 +152,7 @@ def _compare(X: Any, y: Any, z: Any, Ws: Any, attention: Any) -> Any:
     try:
         W_dir = free.T @ mm.solve_decoder_svm(np.array(leads) @ free.T, np.ones(len(leads))).v
         W_one = mm.solve_attention_svm(X, z, best, compiled=False).W.ravel()
-    except mm.NotSeparableError:
+    except (mm.NotSeparableError, mm.MarginBelowError):
         return nothing
     last = Ws[-1].ravel()
     R = W_dir @ (last - W_fin) / (W_dir @ W_dir)

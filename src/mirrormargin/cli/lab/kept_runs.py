@@ -11,11 +11,10 @@ to the same bits.
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,26 +47,37 @@ class Destination:
         kind: The kind of the runs, as in run.json.
         problem: The problem as the user named it.
         overwrite: Whether existing runs of this kind may be replaced.
-
-    Raises:
-        RunError: If the folder cannot be written, or holds something that must not be lost.
     """
 
     def __init__(self, folder: Path | None, kind: str, problem: str, overwrite: bool) -> None:
         self.folder, self.kind, self.problem = folder, kind, problem
+        self.overwrite = overwrite
         self.is_written = False
         self._old: list[Path] = []
-        if folder is None:
-            return
-        from mirrormargin.runs import RUN_FILE, check_writable
+        self._unfinished: list[Path] = []
 
-        check_writable(folder / RUN_FILE, make_folders=True)
-        self._old = self._find_old(folder)
-        if self._old and not overwrite:
-            raise RunError(
-                f"{folder} holds a run already: add --overwrite to replace it, or choose another"
-                " folder"
-            )
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep other processes from writing there until all runs are kept.
+
+        Raises:
+            RunError: If one is writing, the folder cannot be written, or it holds something that
+                must not be lost.
+        """
+        if self.folder is None:
+            yield
+            return
+        from mirrormargin.runs import RUN_FILE, check_writable, hold_folder
+
+        check_writable(self.folder / RUN_FILE, make_folders=True)
+        with hold_folder(self.folder):
+            self._old = self._find_old(self.folder)
+            if self._old and not self.overwrite:
+                raise RunError(
+                    f"{self.folder} holds a run already: add --overwrite to replace it, or choose"
+                    " another folder"
+                )
+            yield
 
     def follow_each(
         self,
@@ -89,7 +99,21 @@ class Destination:
 
         Returns:
             The numbers of each curve, with its seed.
+
+        Raises:
+            RunError: As :meth:`hold`.
         """
+        with self.hold():
+            return self._follow_each(label, problems, exponents, follow, quiet)
+
+    def _follow_each(
+        self,
+        label: str,
+        problems: Sequence[tuple[int | None, AttentionProblem]],
+        exponents: Sequence[float],
+        follow: Callable[[AttentionProblem, float, Any], tuple[Any, dict[str, Any]]],
+        quiet: bool,
+    ) -> list[dict[str, Any]]:
         jobs = [(seed, problem, p) for seed, problem in problems for p in exponents]
         rows, kept = [], set()
         with Progress(len(jobs), label, quiet) as progress:
@@ -116,24 +140,17 @@ class Destination:
 
     def _remove_old(self, kept: set[Path]) -> None:
         """Remove the runs that were there before and have not been replaced."""
-        from mirrormargin.runs import RUN_FILE
+        from mirrormargin.runs import remove_run
 
-        for old in self._old:
-            if old in kept:
-                continue
-            for path in [old / RUN_FILE, *old.glob("arrays-*.npz")]:
-                path.unlink(missing_ok=True)
-            if old != self.folder:
-                with suppress(OSError):  # it holds something else, which stays
-                    old.rmdir()
+        for old in (*self._old, *self._unfinished):
+            if old not in kept:
+                remove_run(old)
 
     def _find_old(self, folder: Path) -> list[Path]:
         """Folders of the runs that are there; anything else is an error."""
         from mirrormargin.runs import RUN_FILE
 
-        if not folder.is_dir():
-            return []
-        old = []
+        old, self._unfinished = [], []
         for path in sorted(folder.iterdir()):
             if path.name == RUN_FILE:
                 self._check_kind(path)
@@ -141,8 +158,9 @@ class Destination:
             elif NAME.fullmatch(path.name) and (path / RUN_FILE).is_file():
                 self._check_kind(path / RUN_FILE)
                 old.append(path)
-            # Arrays without a document, and hidden files, are what a killed process leaves.
-            elif not path.name.startswith((".", "arrays-")):
+            elif NAME.fullmatch(path.name) and _is_unfinished(path):
+                self._unfinished.append(path)
+            elif not _is_left(path):
                 raise RunError(
                     f"{folder} holds other things, such as {path.name}: give a folder that is"
                     " empty or does not exist"
@@ -150,15 +168,29 @@ class Destination:
         return old
 
     def _check_kind(self, document: Path) -> None:
+        from mirrormargin.runs import read_json
+
         try:
-            kind = json.loads(document.read_bytes())["kind"]
-        except (OSError, ValueError, KeyError, TypeError):
+            kind = read_json(document)["kind"]
+        except (OSError, RunError, KeyError):
             kind = "unknown"
         if kind != self.kind:
             raise RunError(
                 f"{document.parent} holds a run of kind {kind!r}, which a run of kind"
                 f" {self.kind!r} does not replace: choose another folder"
             )
+
+
+def _is_unfinished(folder: Path) -> bool:
+    """Whether a folder holds the beginning of a run whose process was killed."""
+    return folder.is_dir() and all(_is_left(path) for path in folder.iterdir())
+
+
+def _is_left(path: Path) -> bool:
+    """Whether a killed process leaves such a file: arrays without a document, or a hidden one."""
+    from mirrormargin.runs import is_arrays_name
+
+    return path.name.startswith(".") or is_arrays_name(path.name)
 
 
 def name_run(p: float, seed: int | None) -> str:

@@ -8,9 +8,6 @@ FILE.json        one object with the same keys, arrays as nested lists
 from __future__ import annotations
 
 import inspect
-import json
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,28 +164,27 @@ def _unpack(problem: AttentionProblem, seed: int | None) -> Source:
 
 
 def _read_npz(path: str) -> dict[str, np.ndarray]:
-    import numpy as np
+    from mirrormargin.runs import read_arrays
 
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            raise ProblemError(f"{path} holds a single array: save an .npz with named arrays")
-        with loaded as file:
-            return {name: file[name] for name in file.files}
+        with open(path, "rb") as file:
+            if file.read(6) == b"\x93NUMPY":
+                raise ProblemError(f"{path} holds a single array: save an .npz with named arrays")
+        return read_arrays(path, error=ProblemError)
     except FileNotFoundError:
         raise ProblemError(f"{path} does not exist: give the path of an .npz file") from None
-    except ProblemError:
-        raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ProblemError(f"{path} cannot be read as an .npz file: {error}") from error
+    except OSError as error:
+        raise ProblemError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _read_json(path: str) -> dict[str, Any]:
+    from mirrormargin.runs import parse_json, read_limited
+
     try:
-        content = json.loads(Path(path).read_bytes(), parse_constant=_refuse_constant)
+        content = parse_json(read_limited(Path(path)), finite=True)
     except FileNotFoundError:
         raise ProblemError(f"{path} does not exist: give the path of a .json file") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ProblemError(f"{path} cannot be read as a JSON file: {error}") from error
     if not isinstance(content, dict):
         raise ProblemError(
@@ -199,10 +195,6 @@ def _read_json(path: str) -> dict[str, Any]:
         key: value if isinstance(value, str) or key not in NAMES else _to_array(path, key, value)
         for key, value in content.items()
     }
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"it holds {name}, but numbers must be finite")
 
 
 def _to_array(path: str, key: str, value: Any) -> np.ndarray:

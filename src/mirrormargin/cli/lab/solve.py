@@ -57,7 +57,7 @@ app = App(
             ("lab solve unit_sphere --seed 1-10 --json", "the optimal tokens of ten problems"),
             ("lab solve problem.json --nuclear --out solution.json", "least nuclear norm, kept"),
         ),
-        "not separable or not certified",
+        "not separable, margin too small, or not certified",
         f"{KEYS}{SOLVE_KEYS}\n{OUT}",
     ),
 )
@@ -186,6 +186,7 @@ def _measure(solution: MaxMarginSolution, seconds: float) -> dict[str, Any]:
         row["residuals"] = {k: v if np.isfinite(v) else None for k, v in values.items()}
     else:
         row["margin_bound"] = solution.certificate.bound
+        row["proof"] = solution.certificate.proof
         row["identical"] = solution.certificate.identical
     return row
 
@@ -203,10 +204,16 @@ def _print(solution: MaxMarginSolution, row: dict[str, Any], quiet: bool) -> Non
             i, a, t = certificate.identical
             say(f"  sequence {i}: the selected token {a} equals token {t}")
         count = int((certificate.duals != 0).sum())
-        say(
-            "  no W gives every selected token a lead: a combination of"
-            f" {count} constraints cancels, up to {certificate.bound:.1e} of the largest"
-        )
+        if certificate.proof is not None:
+            say(
+                "  no W gives every selected token a lead: a combination of"
+                f" {count} constraints cancels exactly (proved by {certificate.proof})"
+            )
+        else:
+            say(
+                "  found no W that gives every selected token a lead, nor a proof that there is"
+                f" none: its margin is below {certificate.bound:.1e} of the largest constraint"
+            )
         say("  --C PRICE allows violations")
         return
     say(f"  norm            {row['norm']:.10g}")
@@ -220,12 +227,12 @@ def _print(solution: MaxMarginSolution, row: dict[str, Any], quiet: bool) -> Non
 def _write(out: Path, problem: str, solved: list[tuple[Any, dict[str, Any]]]) -> None:
     import numpy as np
 
-    from mirrormargin.runs import write_atomically
+    from mirrormargin.runs import seal, write_atomically
 
     if out.suffix == ".json":
         solutions = [row | _to_lists(_arrays(solution)) for solution, row in solved]
         report = {"problem": problem, "solutions": solutions}
-        text = json.dumps(report, allow_nan=False).encode()
+        text = json.dumps(seal(report), allow_nan=False).encode()
         write_atomically(out, lambda file: file.write(text + b"\n"))
         return
     several_p, several_seeds = (

@@ -205,15 +205,15 @@ def _train(
     import mirrormargin as mm
     from mirrormargin.dynamics.descent.record import KIND
 
-    Destination(out, KIND, "", overwrite)
     train = mm.train_joint if joint else mm.train_attention
     threads = options["threads"]
-    return train_safely(
-        lambda progress: train(problems, **options, progress=progress),
-        lambda record, progress: mm.resume_training(record, threads=threads, progress=progress),
-        out,
-        quiet,
-    )
+    with Destination(out, KIND, "", overwrite).hold():
+        return train_safely(
+            lambda progress: train(problems, **options, progress=progress),
+            lambda record, progress: mm.resume_training(record, threads=threads, progress=progress),
+            out,
+            quiet,
+        )
 
 
 def _resume(
@@ -225,8 +225,8 @@ def _resume(
 ) -> AttentionRecord:
     _refuse_real(folder)
     import mirrormargin as mm
+    from mirrormargin.runs import hold_folder
 
-    before = mm.AttentionRecord.load(folder)
     more: dict[str, Any] = {}
     if steps is not None:
         more["num_steps"] = _flatten(steps)
@@ -238,7 +238,12 @@ def _resume(
     def resume(record: AttentionRecord, progress: Any, **options: Any) -> AttentionRecord:
         return mm.resume_training(record, **options, threads=threads, progress=progress)
 
-    return train_safely(lambda progress: resume(before, progress, **more), resume, folder, quiet)
+    mm.AttentionRecord.load(folder)  # raises before a folder is made that is not there
+    with hold_folder(folder):
+        before = mm.AttentionRecord.load(folder)
+        return train_safely(
+            lambda progress: resume(before, progress, **more), resume, folder, quiet
+        )
 
 
 def _refuse_real(folder: Path) -> None:

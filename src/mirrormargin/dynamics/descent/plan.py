@@ -10,14 +10,26 @@ Recorded steps are 0, then 1, 2, 3, ... thinning out to equal ratios.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.arguments import check_count, check_number, read_array, show
+from mirrormargin.arguments import (
+    MOST_SEED,
+    check_count,
+    check_flag,
+    check_number,
+    check_seed,
+    check_size,
+    read_array,
+    read_exponents,
+    read_items,
+    read_numbers,
+    show,
+)
 from mirrormargin.errors import ProblemError
 
 __all__ = ["NormalInit", "plan_steps", "read_counts", "read_init", "read_lrs"]
@@ -44,13 +56,18 @@ class NormalInit:
 
     def __post_init__(self) -> None:
         check_number("std", self.std, least=0.0)
+        check_flag("same_for_all_p", self.same_for_all_p)
+        given = self.seeds
+        if not isinstance(given, (list, tuple, range, np.ndarray, Iterator)):
+            given = (given,)
         try:
-            given = self.seeds if isinstance(self.seeds, Iterable) else (self.seeds,)
-            seeds = tuple(operator.index(seed) for seed in given)
-        except TypeError:
+            seeds = tuple(_read_seed(seed) for seed in given)
+        except Exception:  # objects may raise what they like
             raise ProblemError(f"seeds is {show(self.seeds)}: give integers >= 0") from None
-        if not seeds or min(seeds) < 0:
-            raise ProblemError(f"seeds is {show(self.seeds)}: give at least one integer, all >= 0")
+        if not seeds or min(seeds) < 0 or max(seeds) > MOST_SEED:
+            raise ProblemError(
+                f"seeds is {show(self.seeds)}: give at least one integer, all >= 0 and below 2^64"
+            )
         object.__setattr__(self, "seeds", seeds)
 
     def draw(
@@ -62,6 +79,13 @@ class NormalInit:
     ) -> Array:
         """Starts of shape (problem, p, init, ...); other streams are independent."""
         seeds: Any = self.seeds
+        num_problems, exponents = (
+            check_count("num_problems", num_problems),
+            read_exponents(exponents),
+        )
+        shape = tuple(check_count("shape", one) for one in read_items("shape", shape, "integers"))
+        stream = tuple(check_seed(one) for one in read_items("stream", stream, "integers"))
+        check_size("the starts", (num_problems, len(exponents), len(seeds), *shape))
         out = np.empty((num_problems, len(exponents), len(seeds), *shape))
         for i, j, k in np.ndindex(out.shape[:3]):
             # The exponent's own bits: its index among the others must not matter.
@@ -69,6 +93,12 @@ class NormalInit:
             rng = np.random.default_rng([seeds[k], i, p, *stream])
             out[i, j, k] = self.std * rng.normal(size=shape)
         return out
+
+
+def _read_seed(seed: Any) -> int:
+    if isinstance(seed, bool | np.bool_):
+        raise TypeError
+    return operator.index(seed)
 
 
 def read_init(
@@ -112,8 +142,12 @@ def plan_steps(record: Any, num_steps: Steps, first: Steps | None = None) -> Ste
 
 def _plan_row(record: Any, first: int, last: int) -> Steps:
     try:
+        if isinstance(record, bool | np.bool_):
+            raise ProblemError(f"record is {record}: give a number of steps, or a list of steps")
         count = operator.index(record)
-    except TypeError:
+    except ProblemError:
+        raise
+    except Exception:  # objects may raise what they like
         steps = read_array("record", record)
         if steps.ndim != 1 or (steps != np.floor(steps)).any() or not _are_counts(steps):
             raise ProblemError(
@@ -151,7 +185,10 @@ def read_lrs(name: str, lr: Any, num_exponents: int) -> NDArray[np.float64]:
 
 
 def _read_row(name: str, value: Any, count: int) -> NDArray[np.float64]:
-    row = read_array(name, value)
+    given = read_numbers(name, value)
+    if given.dtype.kind == "b":
+        raise ProblemError(f"{name} is {show(value)}: give numbers")
+    row = read_array(name, given)
     if row.ndim > 1 or (row.ndim == 1 and len(row) not in (1, count)):
         raise ProblemError(
             f"{name} has shape {row.shape}: give one number, or one for each of the {count}"

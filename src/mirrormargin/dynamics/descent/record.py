@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.arguments import check_count, check_kind, show
+from mirrormargin.arguments import check_count, check_kind, read_array, show
 from mirrormargin.attention import AttentionProblem
+from mirrormargin.dynamics.descent.columns import check_columns
+from mirrormargin.dynamics.descent.settings import MODES, RULES, TrainingSettings
 from mirrormargin.dynamics.rates import RateFit
 from mirrormargin.dynamics.rates.laws import FormName, Interval, read_window
 from mirrormargin.dynamics.rates.recorded import Claimed, Quantity, fit_recorded, log_of
@@ -24,11 +26,7 @@ __all__ = ["MODES", "RULES", "AttentionRecord", "End", "TrainingSettings", "chec
 
 Array = NDArray[np.float64]
 KIND = "attention training"
-
-# Names and their codes in the compiled loop. Modes are what is trained: W; K and Q with W = K Q';
-# W and the head.
-RULES = {"constant": 0, "normalized": 1, "polyak": 2}
-MODES = {"W": 0, "KQ": 1, "joint": 2}
+SETTINGS = "settings.digest"
 
 
 def check_record(record: Any) -> AttentionRecord:
@@ -47,26 +45,6 @@ class End(IntEnum):
     ZERO_GRADIENT = 1  # nothing moves any more
     DIVERGED = 2  # the weights, or the next step, are not finite
     OUT_OF_REACH = 3  # Polyak's floor is too far, and max_lr does not bound the step
-
-
-@dataclass(frozen=True)
-class TrainingSettings:
-    """How the runs of a record were trained; one entry for each exponent where it is a tuple."""
-
-    p: tuple[float, ...]
-    lr: tuple[float, ...]
-    head_lr: tuple[float, ...]
-    decay: float
-    head_decay: float
-    num_steps: tuple[int, ...]
-    step_rule: str
-    parameterization: str
-    rank: int
-    eps: float
-    max_lr: float
-    target: str
-    target_tol: float
-    keep_path: bool
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -171,8 +149,15 @@ class AttentionRecord:
         """
         if self.path is None:
             raise ProblemError("the path of W was not kept: train with keep_path=True")
-        target = np.broadcast_to(target, self.W.shape)[..., None, :, :]
-        return divergence_each(target, self.path, self.p[:, None, None], axes=2)
+        given = read_array("target", target, finite=True)
+        try:
+            wanted = np.broadcast_to(given, self.W.shape)[..., None, :, :]
+        except ValueError:
+            raise ProblemError(
+                f"target has shape {given.shape}, which does not broadcast to {self.W.shape},"
+                " (problem, p, init, d, d): give one matrix, or one for each run"
+            ) from None
+        return divergence_each(wanted, self.path, self.p[:, None, None], axes=2)
 
     def fit_rate(
         self,
@@ -268,6 +253,8 @@ class AttentionRecord:
         settings = asdict(self.settings)
         settings["max_lr"] = str(self.settings.max_lr)  # JSON has no inf
         losses = [problem.loss_name for problem in self.problems]
+        # With the state, so that neither can be taken for that of another training.
+        arrays[SETTINGS] = np.array(self.settings.digest(losses))
         write_run(folder, KIND, {"settings": settings, "losses": losses}, arrays)
 
     @classmethod
@@ -280,7 +267,9 @@ class AttentionRecord:
         document, arrays = read_run(folder, KIND)
         try:
             return cls._assemble(document, arrays)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except ProblemError as error:
+            raise RunError(f"the run in {folder} is damaged, or was edited: {error}") from error
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise RunError(f"the run in {folder} is damaged: {error!r}") from error
 
     @classmethod
@@ -292,10 +281,15 @@ class AttentionRecord:
             for name, value in document["settings"].items()
         }
         settings["max_lr"] = float(settings["max_lr"])
+        read = TrainingSettings(**settings)
+        read.check()
+        # Records of earlier versions have no digest.
+        if str(arrays.get(SETTINGS, "")) not in ("", read.digest(document["losses"])):
+            raise ProblemError("its settings are not those that its state was trained with")
         parts = (arrays[f"problem.{name}"] for name in ("tokens", "queries", "labels", "head"))
-        return cls(
+        record = cls(
             **{name: arrays.get(name) for name in _ARRAYS},  # pyright: ignore[reportArgumentType]
-            settings=TrainingSettings(**settings),
+            settings=read,
             problems=tuple(
                 AttentionProblem(*one, loss=loss)
                 for *one, loss in zip(*parts, document["losses"], strict=True)
@@ -306,6 +300,9 @@ class AttentionRecord:
                 if name.startswith("state.")
             },
         )
+        columns = {name: getattr(record, name) for name in _ARRAYS}
+        check_columns(columns, read, arrays["problem.tokens"].shape)
+        return record
 
 
 def _read_indices(name: str, given: Any, count: int) -> list[int]:

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.dynamics.descent.batch import Batch, make_batch
+from mirrormargin.dynamics.descent.batch import Batch
 from mirrormargin.dynamics.descent.record import AttentionRecord, TrainingSettings
+from mirrormargin.dynamics.descent.resuming import STATE
 from mirrormargin.dynamics.descent.targets import solve_joint_targets, solve_targets
 from mirrormargin.dynamics.descent.training_loop import NUMBERS
 from mirrormargin.dynamics.metrics import MEASURES, measure
@@ -18,15 +19,13 @@ from mirrormargin.errors import ProblemError, TrainingInterrupted
 from mirrormargin.geometry.threads import count_cores
 from mirrormargin.geometry.vector_batches import divergence_each, norm_each
 
-__all__ = ["Progress", "restore_batch", "train"]
+__all__ = ["Progress", "train"]
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], object]
 
 TARGETS = ("target", "divergence", "head_target", "head_divergence")
 MOST_MEMORY = 2**31  # bytes of recorded matrices
-# What a batch is made of besides its problems.
-STATE = ("u", "w", "u2", "w2", "numbers", "codes", "step", "end")
 
 
 def train(
@@ -231,16 +230,3 @@ def _diverge(
         p = np.array(exponents)[:, None, None]
         parts.append(divergence_each(target[:, :, :, None], path, p, axes=target.ndim - 3))
     return np.concatenate(parts, axis=-1)
-
-
-def restore_batch(record: AttentionRecord) -> Batch:
-    """The batch of a record, where it stood."""
-    settings, d = record.settings, record.problems[0].dim
-    shape = record.norm.shape[:3]
-    mode, rank = settings.parameterization, settings.rank
-    first = np.zeros((*shape, d, rank))
-    second = {"W": None, "KQ": first, "joint": np.zeros((*shape, d, 1))}[mode]
-    batch = make_batch(record.problems, record.p, mode, settings.step_rule, first, second, {})
-    for name in STATE:
-        getattr(batch, name)[...] = record.state[name]
-    return batch

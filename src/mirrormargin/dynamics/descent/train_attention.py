@@ -26,6 +26,7 @@ from mirrormargin.arguments import (
     check_threads,
     read_array,
     read_exponents,
+    show,
 )
 from mirrormargin.attention.problem import AttentionProblem, read_problems
 from mirrormargin.dynamics.descent.plan import (
@@ -130,8 +131,12 @@ def train_attention(
     target_tol = check_number("target_tol", target_tol, above=0.0, below=1.0)
     factored = parameterization == "KQ"
     columns = d
-    if factored and rank is not None:
+    if rank is not None:
         columns = check_count("rank", rank, most=d, hint="or None")
+        if not factored:
+            raise ProblemError(
+                f'rank is {rank}, but W has no factors: give parameterization="KQ", or leave it out'
+            )
     shape = (2, d, columns) if factored else (d, d)
     start = read_init(init, len(members), exponents, shape)
     if factored and not start.any():
@@ -178,8 +183,8 @@ def _read_target(target: Any, shape: tuple[int, ...]) -> Array | None:
     if target is None or (isinstance(target, str) and target == "own"):
         return None
     if isinstance(target, str):
-        raise ProblemError(f'target is {target!r}: give "own", an array or None')
-    array = read_array("target", target)
+        raise ProblemError(f'target is {show(target)}: give "own", an array or None')
+    array = read_array("target", target, finite=True)
     try:
         return np.broadcast_to(array, shape).copy()
     except ValueError:
@@ -216,19 +221,21 @@ def resume_training(
         MissingNumbaError: (an ImportError) If there is no Numba to compile with.
     """
     require_numba("resume_training")
-    from mirrormargin.dynamics.descent.recording import restore_batch, train
+    from mirrormargin.dynamics.descent.recording import train
+    from mirrormargin.dynamics.descent.resuming import restore_batch
 
     check_threads(threads)
     settings = check_record(record).settings
     if progress is not None:
         check_function("progress", progress, "progress(done, total)")
     planned = record.planned
+    plan_steps(record_steps, planned[:, -1])  # refuses what is no number of steps, used or not
     if num_steps is not None:
         counts = read_counts(num_steps, len(settings.p))
         if (counts < planned[:, -1]).any():
             raise ProblemError(
-                f"num_steps is {num_steps!r}, but the record plans {planned[:, -1].tolist()} steps"
-                " already: give at least that many"
+                f"num_steps is {show(num_steps)}, but the record plans"
+                f" {planned[:, -1].tolist()} steps already: give at least that many"
             )
         more = plan_steps(record_steps, counts, planned[:, -1])
         planned = np.concatenate([planned, more[:, 1:]], axis=1)

@@ -23,6 +23,7 @@ from mirrormargin.arguments import (
     check_number,
     check_threads,
     read_exponents,
+    show,
 )
 from mirrormargin.attention.problem import AttentionProblem, read_problems
 from mirrormargin.dynamics.descent.plan import (
@@ -108,7 +109,7 @@ def train_joint(
     d = members[0].dim
     check_choice("step_rule", step_rule, ("normalized", "constant"))
     if target is not None and not (isinstance(target, str) and target == "own"):
-        given = repr(target) if isinstance(target, str) else f"a {type(target).__name__}"
+        given = show(target) if isinstance(target, str) else f"a {type(target).__name__}"
         raise ProblemError(f'target is {given}: give "own" or None')
     check_threads(threads)
     eps = check_number("eps", eps, least=0.0)

@@ -37,7 +37,7 @@ from mirrormargin.attention.compiled import (
     pull_back_transposed,
     push_forward,
 )
-from mirrormargin.dynamics.descent import record
+from mirrormargin.dynamics.descent import record, settings
 from mirrormargin.dynamics.descent.record import MODES, RULES, End
 from mirrormargin.geometry.compiler import CompiledFunction
 from mirrormargin.geometry.float64_loops import (
@@ -226,5 +226,6 @@ _SIGNATURE = types.UniTuple(_whole, 2)(
     *(_matrix, _matrix, _matrix, _matrix, _stack, _memory),
 )
 
-_SOURCES = (*attention.SOURCES, str(record.__file__), str(polyak.__file__), __file__)
+_OWN = (record, settings, polyak)
+_SOURCES = (*attention.SOURCES, *(str(module.__file__) for module in _OWN), __file__)
 advance = CompiledFunction(_make_loop, _SIGNATURE, _SOURCES)

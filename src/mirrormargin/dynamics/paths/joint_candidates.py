@@ -71,27 +71,38 @@ def find_candidates(
         rng: Draws them.
 
     Raises:
-        NotSeparableError: If no selection was found that both a head and a W separate.
+        NotSeparableError: If it is proved of every selection looked at that no head classifies it
+            or no W separates it.
+        SolverError: If none of them could be certified, but not all are proved to be impossible.
     """
     search = _Search(problem, p)
     selections = search.list_selections(num_heads, rng)
     selections.sort(key=search.find_margin, reverse=True)
     candidates: list[Candidate] = []
+    errors: list[SolverError] = []
     for selection in selections:
         is_tied = bool(candidates) and search.find_margin(selection) >= (
             (1 - SAME_MARGIN) * candidates[-1].decoder.margin
         )
         if len(candidates) >= MAX_CANDIDATES and not is_tied:
             break
-        candidate = solve_candidate(problem, np.array(selection), p)
-        if candidate is not None:
-            candidates.append(candidate)
+        try:
+            candidates.append(_solve_candidate(problem, np.array(selection), p))
+        except SolverError as error:
+            errors.append(error)
     if not candidates:
+        unproved = [error for error in errors if not isinstance(error, NotSeparableError)]
+        if unproved:
+            raise SolverError(
+                f"none of {len(selections)} selections could be certified, so the joint path has no"
+                f" target; of the first that may be possible: {unproved[0]}",
+                unproved[0].solution,
+            )
         raise NotSeparableError(
             f"none of {len(selections)} selections can be classified by a head and selected by a W,"
             " so the joint path has no target: give wider tokens, or a problem whose own head"
             " classifies its optimal tokens",
-            search.solve(selections[0]),
+            errors[0].solution,
         )
     return sorted(candidates, key=lambda candidate: candidate.rank, reverse=True)
 
@@ -101,16 +112,20 @@ def solve_candidate(
 ) -> Candidate | None:
     """The max-margin pair of a selection, None if there is none."""
     try:
-        features = problem.tokens[np.arange(problem.num_sequences), selection]
-        decoder = solve_decoder_svm(features, problem.labels, p)
-        rhs = decoder.support.astype(float)
-        margins = problem.labels[:, None] * (problem.tokens @ decoder.v)
-        # A token that is as good as the selected one need not be beaten: 0 >= 0 is no constraint.
-        is_free = ~decoder.support[:, None] & (margins > 1 + SUPPORT)
-        tokens = np.where(is_free[:, :, None], features[:, None, :], problem.tokens)
-        target = solve_attention_svm(tokens, problem.queries, selection, p, rhs=rhs)
+        return _solve_candidate(problem, selection, p)
     except SolverError:
         return None
+
+
+def _solve_candidate(problem: AttentionProblem, selection: NDArray[np.intp], p: float) -> Candidate:
+    features = problem.tokens[np.arange(problem.num_sequences), selection]
+    decoder = solve_decoder_svm(features, problem.labels, p)
+    rhs = decoder.support.astype(float)
+    margins = problem.labels[:, None] * (problem.tokens @ decoder.v)
+    # A token that is as good as the selected one need not be beaten: 0 >= 0 is no constraint.
+    is_free = ~decoder.support[:, None] & (margins > 1 + SUPPORT)
+    tokens = np.where(is_free[:, :, None], features[:, None, :], problem.tokens)
+    target = solve_attention_svm(tokens, problem.queries, selection, p, rhs=rhs)
     others = np.take_along_axis(margins, selection[:, None], axis=1)[~decoder.support]
     kappa = max(SLOWEST, min(1.0, 0.5 * (others.min() - 1))) if others.size else 1.0
     return Candidate(selection, decoder, target, float(kappa))

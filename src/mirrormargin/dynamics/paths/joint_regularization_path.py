@@ -228,8 +228,9 @@ def joint_regularization_path(
 
     Raises:
         ProblemError: (a ValueError) If an argument is outside its range.
-        NotSeparableError: If no selection was found that a head classifies and a W selects.
-        SolverError: If a point could not be certified.
+        NotSeparableError: If it is proved of every selection looked at that no head classifies it
+            or no W selects it.
+        SolverError: If a point could not be certified, or none of the selections.
 
     Example:
         >>> from mirrormargin.attention import synthetic

@@ -13,7 +13,7 @@ from typing import Any
 
 from mirrormargin.attention import AttentionProblem
 from mirrormargin.errors import RunError
-from mirrormargin.runs import read_run, write_run
+from mirrormargin.runs import check_document, read_run, write_run
 from mirrormargin.svm.solution_files import (
     pack_solution,
     unpack_attention,
@@ -40,7 +40,7 @@ def write_path(folder: str | Path, kind: str, path: Any, about: Mapping[str, Any
         "status": str(path.status),
         "start": list(path.start),
         "loss": path.problem.loss_name,
-        "about": dict(about or {}),
+        "about": check_document("about", about),
     }
     arrays = {name: getattr(path, name) for name in names if name not in OTHERS}
     arrays |= {f"problem.{name}": getattr(path.problem, name) for name in PROBLEM}

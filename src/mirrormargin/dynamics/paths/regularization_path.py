@@ -48,7 +48,12 @@ from mirrormargin.dynamics.paths.branches import (
     read_radii,
 )
 from mirrormargin.dynamics.paths.path_files import read_path, write_path
-from mirrormargin.errors import NotSeparableError, ProblemError, SolverError
+from mirrormargin.errors import (
+    MarginBelowError,
+    NotSeparableError,
+    ProblemError,
+    SolverError,
+)
 from mirrormargin.geometry import directional_divergence, lp_norm, signed_power
 from mirrormargin.geometry.threads import ONE_THREAD_BELOW, limit_threads
 from mirrormargin.svm import AttentionSVM, solve_attention_svm
@@ -211,7 +216,8 @@ def regularization_path(
     Raises:
         ProblemError: (a ValueError) If an argument is outside its range, or two tokens of a
             sequence share the highest score.
-        NotSeparableError: If no W separates the optimal tokens.
+        NotSeparableError: If no W separates the optimal tokens; carries the proof.
+        MarginBelowError: If neither such a W nor a proof was found.
         SolverError: If a point, or the target, could not be certified.
 
     Example:
@@ -263,6 +269,13 @@ def _find_target(problem: AttentionProblem, p: float) -> AttentionSVM:
         raise NotSeparableError(
             "no W separates the optimal tokens from the others, so the loss does not fall to its"
             " floor and the path has no target: choose another head, or fewer or wider tokens",
+            error.solution,
+        ) from error
+    except MarginBelowError as error:
+        raise MarginBelowError(
+            "no W was found that separates the optimal tokens from the others, and its margin would"
+            f" be below {error.bound:.1e} of the largest constraint, so the path has no target:"
+            " choose another head, or fewer or wider tokens",
             error.solution,
         ) from error
 

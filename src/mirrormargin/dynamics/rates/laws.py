@@ -106,7 +106,7 @@ def read_range(name: str, given: Any) -> Interval:
     """A pair of numbers, the first below the second."""
     try:
         first, last = (float(end) for end in given)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # objects may raise what they like
         first, last = np.nan, np.nan
     if not first < last:
         raise ProblemError(f"{name} is {show(given)}: give a pair (first, last) with first < last")

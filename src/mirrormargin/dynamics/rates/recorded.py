@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mirrormargin.arguments import check_choice, show
 from mirrormargin.dynamics.rates.fit import RateFit, fit_rate
-from mirrormargin.dynamics.rates.laws import MIN_POINTS, FormName, Interval, claimed_rate
+from mirrormargin.dynamics.rates.laws import FORMS, MIN_POINTS, FormName, Interval, claimed_rate
 from mirrormargin.errors import ProblemError
 
 __all__ = ["Claimed", "Quantity", "fit_recorded", "log_of"]
@@ -66,7 +66,9 @@ def fit_recorded(
             ' fit quantity="loss_gap"'
         )
     proven = claimed_rate(p)[1] if (quantity, step_rule) == ("divergence", "constant") else None
-    if form is None:
+    if form is not None:
+        form = check_choice("form", form, FORMS)
+    else:
         if proven is not None:
             form = proven.form
         else:

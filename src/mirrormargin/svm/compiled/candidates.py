@@ -23,7 +23,7 @@ from mirrormargin.svm.compiled.kernel import FIRST_EXPONENT, load_kernel
 from mirrormargin.svm.compiled.newton import Work, allocate
 from mirrormargin.svm.inputs import Integers, Jobs, other_tokens
 from mirrormargin.svm.interior.program import ROUNDING_UNIT
-from mirrormargin.svm.interior.solver import SEPARABLE
+from mirrormargin.svm.interior.separability import SEPARABLE
 
 __all__ = ["Candidates", "solve_jobs"]
 

@@ -17,18 +17,20 @@ the two objectives minus one. :class:`Bounds` keeps the best of each seen so far
 
 Multipliers also prove that no w separates: if ``lam >= 0`` (free on equalities), ``<b, lam> = 1``
 and ``A' lam = 0``, the weighted sum of the rows reads ``0 >= 1``. In floating point the rows cancel
-up to
+only up to rounding, which bounds the margin,
 
-    |A' lam|_q  <=  1e-12 max_k |a_k|_q,
+    min_k <w, a_k> / |w|_p  <=  |A' lam|_q,
 
-which proves that the margin is below 1e-12 of the largest row: that is what infeasible means here.
-The test is relative, so that tokens of size 1e-6 are not called infeasible.
+but does not prove that it is zero: ``infeasibility.py`` does that, and :class:`Proof` says how.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import Enum
+from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 import scipy.linalg
@@ -37,6 +39,7 @@ from numpy.typing import NDArray
 
 from mirrormargin.geometry import lp_norm
 from mirrormargin.svm.interior.constraints import DENSE_ENTRIES, Constraints
+from mirrormargin.svm.interior.exact_rows import ExactRows
 
 __all__ = [
     "FEASIBILITY",
@@ -45,6 +48,7 @@ __all__ = [
     "Bounds",
     "Outcome",
     "Program",
+    "Proof",
     "Status",
     "cancellation",
     "measure_gap",
@@ -57,6 +61,7 @@ Array = NDArray[np.float64]
 FEASIBILITY = 1e-9
 """Rows with b = 0 and equalities hold to this share of ``|a_k|_q |w|_p``."""
 INFEASIBLE_BELOW = 1e-12
+"""Multipliers that cancel the rows to this share of the largest are worth a proof."""
 ROUNDING_UNIT = 2 * float(np.finfo(np.float64).eps)
 """Relative error of a computed row or sum."""
 POLISHES = 5
@@ -66,7 +71,8 @@ POLISHES = 5
 class Program:
     """Rows, exponent, right-hand side, which rows are equalities, and the price of falling short.
 
-    ``cap`` is the soft margin's C, None for a hard margin.
+    ``cap`` is the soft margin's C, None for a hard margin. ``exact_rows`` makes the rows as the
+    caller gave them, up to one positive factor, where those of ``constraints`` are rounded.
     """
 
     constraints: Constraints
@@ -74,6 +80,7 @@ class Program:
     b: Array
     equality: NDArray[np.bool_]
     cap: float | None = None
+    exact_rows: Callable[[], ExactRows] | None = None
 
     @property
     def q(self) -> float:
@@ -87,7 +94,7 @@ class Program:
 
     def at(self, p: float) -> Program:
         """The same program at another exponent."""
-        return Program(self.constraints, p, self.b, self.equality, self.cap)
+        return replace(self, p=p)
 
 
 class Bounds:
@@ -169,7 +176,13 @@ class Bounds:
 
 
 class Status(str, Enum):
-    """How a solve ended; compares equal to its text."""
+    """How a solve ended; compares equal to its text.
+
+    ``optimal``: w is certified to the tolerance asked for. ``infeasible``: it is proved that no w
+    separates. ``margin below``: neither a w nor such a proof was found, but a bound on the margin
+    is proved. ``max iterations`` and ``cannot certify``: a w may have been found, but its gap is
+    above the tolerance.
+    """
 
     OPTIMAL = "optimal"
     INFEASIBLE = "infeasible"
@@ -181,11 +194,28 @@ class Status(str, Enum):
 
 
 @dataclass(frozen=True)
+class Proof:
+    """Why no w separates.
+
+    Attributes:
+        kind: ``"rational numbers"``: ``multipliers`` cancel the rows exactly. ``"error bounds"``:
+            the float64 multipliers do, once each is changed by at most the share ``change``.
+        multipliers: By row, of sum ``<b, lam> = 1``.
+        change: Below one, so that no multiplier changes its sign.
+    """
+
+    kind: Literal["rational numbers", "error bounds"]
+    multipliers: dict[int, Fraction] | None = None
+    change: float = 0.0
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What the solver found for a program.
 
     ``w`` is feasible and ``lam`` fits its size, ``psi_p'(w) = A' lam``; both are None where no w
-    separates, and ``farkas`` then holds the multipliers that bound the margin.
+    was found, and ``farkas`` then holds the multipliers that bound the margin; with a ``proof``
+    there is no w.
     """
 
     status: Status
@@ -195,6 +225,7 @@ class Outcome:
     w: Array | None = None
     lam: Array | None = None
     farkas: Array | None = None
+    proof: Proof | None = None
 
 
 def measure_gap(program: Program, w: Array, lam: Array) -> float:

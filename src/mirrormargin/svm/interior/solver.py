@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,31 +13,40 @@ from mirrormargin.arguments import refuse_overflow
 from mirrormargin.errors import ProblemError
 from mirrormargin.geometry import lp_norm, signed_power
 from mirrormargin.svm.interior.central_path import Path, follow_path
+from mirrormargin.svm.interior.exact_measures import (
+    find_exact_rows,
+    find_lead,
+    measure_exactly,
+    scale_to_lead,
+)
+from mirrormargin.svm.interior.infeasibility import bound_margin, decide, prove_with_error_bounds
 from mirrormargin.svm.interior.iterate import RAISE
 from mirrormargin.svm.interior.program import (
-    INFEASIBLE_BELOW,
     Bounds,
     Outcome,
     Program,
+    Proof,
     Status,
-    cancellation,
     measure_gap,
-    polish_cancellation,
     rounding,
 )
+from mirrormargin.svm.interior.separability import SEPARABLE, Separability
 
-__all__ = ["SEPARABLE", "refuse_row", "solve_program"]
+__all__ = ["refuse_row", "solve_program"]
 
 Array = NDArray[np.float64]
 
-SEPARABLE = 0.3  # the gap at which a path that only asks for separability may end
 WARM_UP_TO = 5.0  # a higher p is raised from 2: near the solution |w|^p is too steep
 OUT_OF_RANGE = "leaves floating point: scale tokens, queries or C, or take another p"
+LENGTHENINGS = 4  # of a w whose least lead is below one, by its rounding alone
+UNSETTLED = 1e-3  # a gap at which the path of a tiny margin has lost its way
+MANY_STEPS = 50  # after which a w that was not found is looked for in rational numbers
+EXACT = "shortest w, in rational numbers"  # the method
 TINY_MARGIN = 1e-6  # below this share of the rows a margin that was not found is called tiny
 
 
 def solve_program(program: Program, tol: float, max_iter: int, start: Array | None) -> Outcome:
-    """Solve to a gap of at most ``tol``, or prove that nothing separates.
+    """Solve to a gap of at most ``tol``, prove that nothing separates, or bound the margin.
 
     Args:
         program: What to solve.
@@ -78,7 +88,9 @@ def _solve_soft_at_its_ends(program: Program, tol: float, max_iter: int) -> Outc
     constraints = program.constraints
     lam = np.where(program.equality, 0.0, program.cap * program.b)
     candidates = [(signed_power(constraints.adjoint(lam), program.q - 1), lam)]
-    hard = _Solve(replace(program, cap=None), tol, max_iter).run(0.1 * tol / program.p, None)
+    hard = _Solve(replace(program, cap=None), tol, max_iter, proving=False).run(
+        0.1 * tol / program.p, None
+    )
     if hard.w is not None and hard.lam is not None:
         candidates.append((hard.w * (1 + 1e-15), hard.lam))
     for w, lam in candidates:
@@ -92,14 +104,20 @@ def refuse_row(program: Program, row: int, method: str) -> Outcome:
     """The outcome where one row of zeros asks for more than zero."""
     lam = np.zeros(program.constraints.num_rows)
     lam[row] = 1.0
-    return Outcome(Status.INFEASIBLE, 0, method, np.inf, farkas=lam)
+    proof = Proof("rational numbers", {row: Fraction(1)})
+    return Outcome(Status.INFEASIBLE, 0, method, np.inf, farkas=lam, proof=proof)
 
 
 class _Solve:
-    """One solve: the program with rows of mean norm one, and the Newton steps so far."""
+    """One solve: the program with rows of mean norm one, and the Newton steps so far.
 
-    def __init__(self, program: Program, tol: float, max_iter: int) -> None:
-        self.program, self.tol, self.max_iter = program, tol, max_iter
+    Without ``proving``, what floating point cannot decide is left undecided.
+    """
+
+    def __init__(
+        self, program: Program, tol: float, max_iter: int, *, proving: bool = True
+    ) -> None:
+        self.program, self.tol, self.max_iter, self.proving = program, tol, max_iter, proving
         row_norms = program.constraints.row_norms(2.0)
         self.scale = float(row_norms.sum()) / max(int((row_norms > 0).sum()), 1)
         if not (0 < self.scale < np.inf and row_norms.max() < np.inf):
@@ -111,7 +129,7 @@ class _Solve:
         self.lam = 1 / np.maximum(row_norms / self.scale, 1e-9)
         self.lam[program.equality] = 0.0
         self.iterations = 0
-        self.separability = _Separability(self.scaled, self.lam, max_iter)
+        self.separability = Separability(self.scaled, self.lam, max_iter)
 
     def run(self, target: float, start: Array | None) -> Outcome:
         """Follow paths until one has a gap of at most ``target``."""
@@ -211,22 +229,39 @@ class _Solve:
 
     def _conclude(self, path: Path) -> Outcome:
         """Undo the scaling, and measure with the original rows."""
-        program, bounds, method = self.program, path.bounds, path.method
-        iterations = self.iterations + self.separability.iterations
+        program, bounds = self.program, path.bounds
         farkas = self.separability.farkas
         if farkas is not None:
-            return Outcome(Status.INFEASIBLE, iterations, method, np.inf, farkas=farkas)
+            return self._decide(path, farkas)
         lam = bounds.lam if bounds.lam is not None else path.lam
         if bounds.w is None:
             unit = lam / float(program.b @ lam)
             if not np.isfinite(unit).all():
                 raise ProblemError(f"at p = {program.p:g} {OUT_OF_RANGE}")
-            status = _judge(cancellation(program, unit))
-            return Outcome(status, iterations, method, np.inf, farkas=unit)
-        w = bounds.w / self.scale
+            return self._decide(path, unit)
+        outcome = self._measure(path.method, bounds.w / self.scale, lam)
+        if outcome.status is Status.OPTIMAL or program.cap is not None:
+            return outcome
+        assert outcome.w is not None
+        lead = find_lead(program, outcome.w)
+        tiny = outcome.gap > UNSETTLED and bound_margin(program, lam) < TINY_MARGIN
+        if not (lead <= 0 or tiny):
+            return outcome
+        # Rounding made a lead of what is none, or left the path without a direction.
+        decided = self._decide(path, lam / float(program.b @ lam))
+        return decided if lead <= 0 or decided.gap < outcome.gap else outcome
+
+    def _measure(self, method: str, w: Array, lam: Array, *, unit: bool = False) -> Outcome:
+        """The outcome of a w that separates, up to rounding, and any multipliers.
+
+        With ``unit`` the least lead of w is one already, whatever floating point finds.
+        """
+        program = self.program
+        iterations = self.iterations + self.separability.iterations
         if program.cap is None:
-            w = w / float(program.constraints.apply(w)[program.b == 1].min())
-            lam = lam * (np.power(lp_norm(w, program.p), program.p) / float(program.b @ lam))
+            if not unit:
+                w = w / float(program.constraints.apply(w)[program.b == 1].min())
+            lam = self._fit(w, lam)
         else:
             lam = lam / np.power(self.scale, program.p)
             lam = np.where(program.equality, lam, np.minimum(lam, program.cap))
@@ -234,14 +269,108 @@ class _Solve:
             raise ProblemError(
                 f"|w|^p with |w| = {lp_norm(w, program.p):.1e}, p = {program.p:g} {OUT_OF_RANGE}"
             )
-        gap = measure_gap(program, w, lam)
-        if max(gap, 0.0) + rounding(program, w, lam) <= self.tol:
+        gap, hidden = measure_gap(program, w, lam), rounding(program, w, lam)
+        certified = max(gap, 0.0) + hidden <= self.tol
+        if not certified and (exact := measure_exactly(program, w, lam, hidden)):
+            gap = exact.gap
+            if gap + exact.rounding <= self.tol:
+                w, lam, certified = self._certify_exactly(w, lam, hidden)
+        if certified:
             status = Status.OPTIMAL
-        elif iterations >= self.max_iter:
+        elif iterations >= self.max_iter and gap > self.tol:
             status = Status.MAX_ITERATIONS
         else:
             status = Status.CANNOT_CERTIFY
         return Outcome(status, iterations, method, gap, w, lam)
+
+    def _fit(self, w: Array, lam: Array) -> Array:
+        """The multiple of lam that belongs to the size of w."""
+        p = self.program.p
+        return lam * (np.power(lp_norm(w, p), p) / float(self.program.b @ lam))
+
+    def _certify_exactly(self, w: Array, lam: Array, hidden: float) -> tuple[Array, Array, bool]:
+        """Lengthen w until no row falls short, which a small margin makes of any rounding."""
+        start = w, lam
+        for _ in range(LENGTHENINGS):
+            exact = measure_exactly(self.program, w, lam, hidden)
+            if exact is None or not exact.gap + exact.rounding <= self.tol:
+                break
+            short = 1 - float(exact.y.min())
+            excess = float(lam @ (exact.y - 1)) / float(lam.sum())
+            if short <= 0 and excess + exact.rounding <= self.tol:
+                return w, lam, True
+            w = w * (1 + abs(short)) if short > 0 else w / float(exact.y.min())
+            lam = self._fit(w, lam)
+        return *start, False
+
+    def _decide(self, path: Path, lam: Array) -> Outcome:
+        """No w was found: prove that there is none, find it in rational numbers, or bound it.
+
+        Args:
+            path: Where the search for w ended.
+            lam: Multipliers of sum ``<b, lam> = 1`` that cancel the rows, more or less.
+        """
+        program = self.program
+        iterations = self.iterations + self.separability.iterations
+        bound = bound_margin(program, lam)
+        missed = Outcome(_judge(bound), iterations, path.method, np.inf, farkas=lam)
+        early = missed.status is Status.MAX_ITERATIONS and iterations < MANY_STEPS
+        if early or not self.proving:
+            return missed
+        proof = prove_with_error_bounds(program, lam)
+        if proof is not None:
+            return replace(missed, status=Status.INFEASIBLE, proof=proof)
+        decided = decide(program, lam)
+        if decided is None:
+            return missed
+        decision, chosen = decided
+        if not decision.separates:
+            multipliers = {int(chosen[k]): value for k, value in decision.multipliers.items()}
+            lam = np.zeros(program.constraints.num_rows)
+            for k, value in multipliers.items():
+                lam[k] = float(value)
+            proof = Proof("rational numbers", multipliers)
+            return replace(missed, status=Status.INFEASIBLE, farkas=lam, proof=proof)
+        w = scale_to_lead(program, decision.combine(find_exact_rows(program)))
+        if w is None:
+            return replace(missed, status=Status.MARGIN_BELOW)
+        return self._continue(w, decision.multiply(program.constraints.num_rows))
+
+    def _continue(self, w: Array, lam: Array) -> Outcome:
+        """From the shortest w, which is as exact as float64 can hold it, to the one of least |w|_p.
+
+        Margins this small leave the path few digits: the better of its end and its start counts.
+        """
+        outcome = self._measure(EXACT, w, lam, unit=True)
+        if outcome.status is not Status.OPTIMAL and self.program.p != 2:
+            self.max_iter = self.iterations + self.separability.iterations + MANY_STEPS
+            other = self._improve(w, lam)
+            if other is not None and other.gap < outcome.gap:
+                outcome = other
+        if outcome.status is Status.MAX_ITERATIONS:
+            return replace(outcome, status=Status.CANNOT_CERTIFY)
+        return outcome
+
+    def _improve(self, w: Array, lam: Array) -> Outcome | None:
+        scaled, target = self.scaled, 0.5 * self.tol
+        if scaled.p > 2:
+            # Entries of about one: |w|^20 then stays in range.
+            largest = float(np.abs(w).max())
+            scaled = _divide(self.program, 1 / largest)
+            w = w / largest
+            if not scaled.constraints.apply(w)[scaled.b == 1].min() > 0:
+                return None
+            path = self._follow(scaled, target, (w, lam))
+            scale = 1 / largest
+        else:
+            path = self._follow(scaled, target, (None, np.where(scaled.equality, lam, lam + 1e-9)))
+            scale = self.scale
+        if path.bounds.w is None or path.bounds.lam is None:
+            return None
+        better = scale_to_lead(self.program, path.bounds.w / scale)
+        if better is None:
+            return None
+        return self._measure(path.method, better, path.bounds.lam, unit=True)
 
 
 def _divide(program: Program, scale: float) -> Program:
@@ -251,40 +380,4 @@ def _divide(program: Program, scale: float) -> Program:
 
 def _judge(bound: float) -> Status:
     """What a bound on the margin says, where no w was found."""
-    if bound <= INFEASIBLE_BELOW:
-        return Status.INFEASIBLE
     return Status.MARGIN_BELOW if bound < TINY_MARGIN else Status.MAX_ITERATIONS
-
-
-class _Separability:
-    """Watches a path that finds no separating w, and looks for the proof that there is none.
-
-    Whether the rows can be separated does not depend on p, and p = 2 is where that shows best.
-    """
-
-    def __init__(self, program: Program, lam: Array, max_iter: int) -> None:
-        self.program, self.lam, self.max_iter = program, lam, max_iter
-        self.farkas: Array | None = None
-        self.iterations = 0
-        self._next_try = 1e4
-        self._asked = False
-
-    def watch(self, bounds: Bounds, iteration: int, lam: Array) -> bool:
-        if self.program.cap is not None or np.isfinite(bounds.upper):
-            return False
-        if bounds.program.p < 2:
-            return self._ask_p2(bounds, iteration)
-        if bounds.lower < self._next_try and iteration % 20 != 19:
-            return False
-        self._next_try = max(1e3 * self._next_try, bounds.lower)
-        self.farkas = polish_cancellation(self.program, lam)
-        return self.farkas is not None
-
-    def _ask_p2(self, bounds: Bounds, iteration: int) -> bool:
-        if self._asked or (bounds.lower < 1e4 and iteration < 15):
-            return False
-        self._asked = True
-        left = max(self.max_iter - iteration, 1)
-        path = follow_path(self.program.at(2.0), SEPARABLE, left, (None, self.lam), self.watch)
-        self.iterations = path.iterations
-        return path.stopped
