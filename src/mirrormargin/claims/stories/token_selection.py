@@ -2,10 +2,7 @@ r"""Where classifiers trained on IMDB look: the attention of [CLS] on the word t
 
     scaled = (a_t - min a) / (max a - min a)        of the attention a on the tokens of a review
 
-Two exponents of mirror descent, and beside them MirrorAdam and AdamW; seeds are paired.
-
-Axes: E exponents, S seeds, N reviews, T tokens; K = MirrorAdam and AdamW, Z their seeds; 5 kinds of
-tokens.
+Axes: E exponents, S seeds, N reviews, T tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.claims.campaign import compared_methods, fitted
+from mirrormargin.claims.campaign import compared_methods
 from mirrormargin.claims.campaign.grid_search import Method
 from mirrormargin.claims.campaign.training_table import (
     Finals,
@@ -24,7 +21,7 @@ from mirrormargin.claims.campaign.training_table import (
     gather,
     read_exponents,
 )
-from mirrormargin.claims.checks import check_size, find_interval, mean_near, surely_smaller
+from mirrormargin.claims.checks import check_size, mean_near, surely_smaller
 from mirrormargin.claims.claim import Claim, Finding, Provenance
 from mirrormargin.claims.evidence import Evidence
 from mirrormargin.claims.story import Arrays, Story
@@ -43,7 +40,6 @@ from mirrormargin.figures.spread import Spread, describe_mean, describe_seeds, f
 __all__ = ["STORY"]
 
 SELECTION = (0.4387, 0.3122)  # mean scaled attention on the sentiment word, l1.1 and l2
-KINDS = ("[CLS]", "[SEP]", "punctuation", "the sentiment word", "other words")
 COUNTS = {
     "top": ("word attended to most", "W"),
     "right": ("review classified rightly", "optimal tokens"),
@@ -58,61 +54,14 @@ ARRAYS = {
     "untrained": "S: mean score before training",
     "text, position": "N: the reviews, and where the sentiment word is",
     "tokens, weights": "E N T: of the first seed; short reviews are filled up with '' and 0",
-    "kind_share": "E S 5: attention on [CLS], [SEP], punctuation, the sentiment word, other words",
-    "adam_optimizer": "K",
-    "adam_score, adam_share, adam_top, adam_right": "K Z N: as above",
-    "adam_untrained": "Z",
-    "adam_kind_share": "K Z 5",
 }
 
 
-def sort_tokens(tokens: Sequence[str], position: int) -> list[int]:
-    """The kind of each token of a review, as an index of KINDS."""
-
-    def find_kind(k: int, token: str) -> int:
-        if k == position:
-            return 3
-        if token in KINDS[:2]:
-            return KINDS.index(token)
-        return 4 if any(char.isalnum() for char in token) else 2
-
-    return [find_kind(k, token) for k, token in enumerate(tokens)]
-
-
-def share_by_kind(record: dict[str, Any]) -> list[float]:
-    """How much of [CLS]'s attention falls on each kind of token, mean over reviews, (5,)."""
-    shares = [
-        np.bincount(
-            sort_tokens(review["tokens"], review["position"]),
-            weights=np.divide(review["weights"], np.sum(review["weights"])),  # rounded in records
-            minlength=len(KINDS),
-        )
-        for review in record["selection"]["reviews"]
-    ]
-    return np.mean(shares, axis=0).tolist()
-
-
-def _collect_scores(finals: Finals) -> Arrays:
+def collect_selection(methods: Sequence[Method], finals: Finals) -> Arrays:
     def take(key: str) -> NDArray[Any]:
         return gather(finals, lambda r: r["selection"][key])
 
-    return {
-        "score": take("scaled"),
-        "share": take("share"),
-        "top": take("is_top_word"),
-        "right": take("is_right"),
-        "untrained": take("untrained").mean(axis=(0, 2)),
-        "kind_share": gather(finals, share_by_kind),
-    }
-
-
-def collect_adam(methods: Sequence[Method], finals: Finals) -> Arrays:
-    scores = {f"adam_{key}": array for key, array in _collect_scores(finals).items()}
-    names = [method.name.partition(",")[0] for method in methods]
-    return {"adam_optimizer": np.array(names), **scores}
-
-
-def collect_selection(methods: Sequence[Method], finals: Finals) -> Arrays:
+    untrained = gather(finals, lambda r: r["selection"]["untrained"])
     reviews = [group[0]["selection"]["reviews"] for group in finals]
     longest = max(len(review["tokens"]) for review in reviews[0])
 
@@ -123,7 +72,11 @@ def collect_selection(methods: Sequence[Method], finals: Finals) -> Arrays:
 
     return {
         "p": read_exponents(finals),
-        **_collect_scores(finals),
+        "score": take("scaled"),
+        "share": take("share"),
+        "top": take("is_top_word"),
+        "right": take("is_right"),
+        "untrained": untrained.mean(axis=(0, 2)),
         "text": np.array([review["text"] for review in reviews[0]]),
         "position": np.array([review["position"] for review in reviews[0]]),
         "tokens": fill("tokens", ""),
@@ -143,20 +96,6 @@ def examine_selection(evidence: Evidence) -> Finding:
             check_size(evidence),
         ],
         f"{one.mean():.3f} against {two.mean():.3f}; untrained {untrained:.3f}",
-        f"{one.size} seeds. " + _describe_adam(evidence),
-    )
-
-
-def _describe_adam(evidence: Evidence) -> str:
-    if "adam_score" not in evidence.arrays:
-        return ""
-    first, second = evidence["adam_score"].mean(axis=-1)
-    difference, low, high = find_interval(first - second)
-    names = evidence["adam_optimizer"]
-    interval = "" if low is None else f" [{low:.3f}, {high:.3f}]"
-    return (
-        f"{names[0]} {first.mean():.3f}, {names[1]} {second.mean():.3f}: a difference of"
-        f" {difference:.3f}{interval}; untrained {evidence['adam_untrained'].mean():.3f}."
     )
 
 
@@ -194,9 +133,17 @@ def draw_token_selection(evidence: Evidence) -> Figure:
         Series(label, x, *_find_share(evidence[key]), style="bars", group=group)
         for key, (label, group) in COUNTS.items()
     )
-    rows = _describe_rows(evidence, [f"mirror descent, p = {p:g}" for p in evidence["p"]])
-    if "adam_score" in evidence.arrays:
-        rows += _describe_rows(evidence, evidence["adam_optimizer"].tolist(), "adam_")
+    rows = tuple(
+        (
+            f"{p:g}",
+            describe_mean(score[j].mean(axis=-1), ".3f"),
+            describe_mean(evidence["share"][j].mean(axis=-1), ".3f"),
+            f"{evidence['top'][j].mean():.0%}",
+            f"{evidence['right'][j].mean():.0%}",
+        )
+        for j, p in enumerate(evidence["p"])
+    )
+    rows += (("untrained", describe_mean(evidence["untrained"], ".3f"), "–", "–", "–"),)
     axis = Axis("", ticks=names)
     return Figure(
         "token-selection",
@@ -206,8 +153,7 @@ def draw_token_selection(evidence: Evidence) -> Figure:
         f" reviews, {describe_seeds(score.shape[1])}. The dashed line is that of models before"
         " training. In the texts the background is that attention and the sentiment word is"
         " underlined; ✓ and ✗ are reviews that all or no trainings classify rightly, a number is"
-        " their share. The last columns of the table say where attention falls instead: its share"
-        " on tokens of each kind.",
+        " their share.",
         (
             Panel(
                 "scaled attention on the word", axis, Axis("scaled attention"), (*points, baseline)
@@ -216,32 +162,15 @@ def draw_token_selection(evidence: Evidence) -> Figure:
         ),
         table=Table(
             (
-                "optimizer",
+                "p",
                 "scaled attention",
-                "untrained",
+                "share of attention",
                 "reviews where the word has most",
                 "reviews classified rightly",
-                *(f"attention on {kind}" for kind in KINDS),
             ),
             rows,
         ),
         texts=_write_texts(evidence, names),
-    )
-
-
-def _describe_rows(
-    evidence: Evidence, names: Sequence[str], prefix: str = ""
-) -> tuple[tuple[str, ...], ...]:
-    return tuple(
-        (
-            name,
-            describe_mean(evidence[f"{prefix}score"][j].mean(axis=-1), ".3f"),
-            describe_mean(evidence[f"{prefix}untrained"], ".3f"),
-            f"{evidence[f'{prefix}top'][j].mean():.0%}",
-            f"{evidence[f'{prefix}right'][j].mean():.0%}",
-            *(f"{share:.0%}" for share in evidence[f"{prefix}kind_share"][j].mean(axis=0)),
-        )
-        for j, name in enumerate(names)
     )
 
 
@@ -288,12 +217,10 @@ STORY = Story(
     title="attention of the IMDB transformers",
     arrays=ARRAYS,
     table=TrainingTable(
-        fitted.PAIRED["imdb/tiny"],
+        compared_methods.PLAIN,
         collect_selection,
-        required=tuple(method.name for method in fitted.PAIRED["imdb/tiny"]),
+        required=tuple(method.name for method in compared_methods.PLAIN),
         published=compared_methods.PAPER_6,
-        extra=fitted.PAIRED["imdb/small"],
-        build_extra=collect_adam,
     ),
     needs="trainings (mirrormargin campaign)",
     draw=(draw_token_selection,),
