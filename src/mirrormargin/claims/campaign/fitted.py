@@ -106,7 +106,7 @@ FITTED: dict[str, tuple[Method, ...]] = {
             "SGD": _vary_rate(SGD, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2),
             "SNGD": _vary_rate(SNGD, 0.05, 0.1, 0.2, 0.4, 0.8),
             "SNGD per tensor": _vary_rate(PER_TENSOR, 0.01, 0.02, 0.05, 0.1, 0.2),
-            "Polyak": _vary_cap(0.1, 0.3, 1.0, 3.0),
+            "Polyak": _vary_cap(0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
             "Adam": _vary_rate(ADAM, 3e-4, 1e-3, 3e-3, 1e-2),
         },
     ),
