@@ -84,5 +84,5 @@ def test_a_bound_that_is_too_low_is_seen():
 
 
 def test_what_the_solver_measured_exactly_passes_its_own_check():
-    """Rounding hides 1e-8 of its gap, the size from which integers measure: just so, or just not."""
+    """Rounding hides about as much of its gap as integers are asked from."""
     assert make_trial(SVM, 0, [2227])["wrong"] == 0
