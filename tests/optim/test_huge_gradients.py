@@ -103,3 +103,19 @@ def test_polyak_has_no_step_for_a_gradient_that_is_not_finite(path, p, value):
     w.grad = torch.tensor([value, 1.0])
     optimizer.step(loss=1.0)
     assert bool(w.isnan().all())
+
+
+@pytest.mark.parametrize(("p", "size"), [(3.0, 1e20), (10.0, 1e6), (100.0, 3.0)])
+@pytest.mark.parametrize("kind", [mm.MirrorDescent, mm.MirrorAdam])
+def test_a_weight_whose_dual_overflows_is_refused_before_anything_moves(kind, p, size):
+    """Its u would be infinite, and the weight would stand still without a word."""
+    small, vast = (torch.nn.Parameter(torch.tensor([0.5, one])) for one in (1.0, -size))
+    optimizer = kind([("small", small), ("vast", vast)], lr=0.1, p=p)
+    for weight in (small, vast):
+        weight.grad = torch.ones(2)
+    with pytest.raises(mm.OptimizerError, match=r"'vast' holds a weight of size .* smaller p"):
+        optimizer.step()
+    assert small.tolist() == [0.5, 1.0]
+    vast.data[1] = -1.0
+    optimizer.step()
+    assert small[1] < 1.0

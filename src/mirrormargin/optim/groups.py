@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from mirrormargin.arguments import check_exponent, check_flag, check_kind, read_items
 from mirrormargin.errors import OptimizerError
 
-__all__ = ["describe_groups", "is_zero", "mirror_groups", "param_groups"]
+__all__ = ["describe_groups", "find_largest", "is_zero", "mirror_groups", "param_groups"]
 
 Named = list[tuple[str, nn.Parameter]]
 
@@ -274,14 +274,21 @@ def _is_conv1d(module: nn.Module) -> bool:
 
 
 def is_zero(param: Tensor) -> bool:
-    """Whether all entries are 0; quick for tensors that are not.
+    """Whether all entries are 0; quick for tensors that are not."""
+    if param.numel() == 0 or _is_elsewhere(param) or bool(param.detach()[(0,) * param.ndim]):
+        return False
+    return find_largest(param) == 0
 
-    Tensors without values here, or spread over processes, are not looked into.
-    """
-    if param.is_meta or param.numel() == 0 or type(param.data) is not Tensor:
-        return False
-    if bool(param.detach()[(0,) * param.ndim]):
-        return False
+
+def find_largest(param: Tensor) -> float:
+    """max |w|; 0 for tensors without values here, or spread over processes."""
+    if param.numel() == 0 or _is_elsewhere(param):
+        return 0.0
     if param.device.type == "cpu" and param.dtype in (torch.float32, torch.float64):
-        return not param.detach().numpy().any()  # torch's threads would hang in a forked child
-    return not bool(torch.count_nonzero(param))
+        values = param.detach().numpy()  # torch's threads would hang in a forked child
+        return max(float(values.max()), -float(values.min()))
+    return float(param.detach().abs().max())
+
+
+def _is_elsewhere(param: Tensor) -> bool:
+    return param.is_meta or type(param.data) is not Tensor

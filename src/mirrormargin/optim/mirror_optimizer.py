@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
 from functools import lru_cache
@@ -24,7 +25,7 @@ from mirrormargin.errors import MirrorMarginWarning, NonFiniteGradientError, Opt
 from mirrormargin.geometry import LpPotential, Potential
 from mirrormargin.geometry.compiler import require_numba
 from mirrormargin.geometry.lp import check_scale
-from mirrormargin.optim.groups import is_zero
+from mirrormargin.optim.groups import find_largest, is_zero
 from mirrormargin.optim.plain import state_dtype
 from mirrormargin.optim.tensor_batch import (
     Batch,
@@ -48,6 +49,7 @@ class MirrorOptimizer(Optimizer):
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         self._seen: dict[int, tuple[int, int]] = {}
         self._is_chosen: list[bool] = []  # of each group: whether its p was asked for
+        self._is_begun = False
         if not isinstance(params, Tensor):  # torch says what to do with a single one
             allowed = (
                 "model.parameters(), a list of tensors, or groups as mirrormargin.mirror_groups"
@@ -60,6 +62,7 @@ class MirrorOptimizer(Optimizer):
         super().__setstate__(state)
         self._seen = {}  # unknown weights: compare them with the dual state before use
         self._is_chosen = [True] * len(self.param_groups)
+        self._is_begun = False
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         check_kind(
@@ -87,6 +90,7 @@ class MirrorOptimizer(Optimizer):
         checked = ("p", "scale", "potential")
         super().add_param_group({**param_group, **{key: merged[key] for key in checked}})
         self._is_chosen.append("p" in param_group or "potential" in param_group)
+        self._is_begun = False
 
     def _check_group(self, group: dict[str, Any]) -> None:
         """Raise unless every option of the group can be used."""
@@ -131,7 +135,10 @@ class MirrorOptimizer(Optimizer):
         """Sort all tensors that have a gradient into batches; check all of them, step none."""
         for group in self.param_groups:
             self._check_group(group)  # options edited by hand are refused before any step
-        self._warn_of_flat_starts()
+        if not self._is_begun:
+            self._refuse_vast_weights()
+            self._warn_of_flat_starts()
+            self._is_begun = True
         batches: list[Batch] = []
         for number, group in enumerate(self.param_groups):
             found: dict[Hashable, Batch] = {}
@@ -155,6 +162,24 @@ class MirrorOptimizer(Optimizer):
             batches += found.values()
         return batches
 
+    def _refuse_vast_weights(self) -> None:
+        """Raise, before the first step, if u = |w|^(p-1) of a weight leaves the range of its state.
+
+        Such a u is infinite, and its weight would stand still for ever.
+        """
+        for number, group in enumerate(self.param_groups):
+            if group["potential"] is not None or group["p"] <= 2:
+                continue
+            for index, param in enumerate(group["params"]):
+                limits = torch.finfo(state_dtype(param))
+                largest = find_largest(param) if param.grad is not None else 0.0
+                if limits.max ** (1 / (group["p"] - 1)) < largest < math.inf:
+                    raise OptimizerError(
+                        f"{self._label(number, index)} holds a weight of size {largest:.3g}, whose"
+                        f" |w|^(p-1) at p = {group['p']:g} {limits.dtype} cannot hold: use a"
+                        " smaller p, or float64 parameters"
+                    )
+
     def _warn_of_flat_starts(self) -> None:
         """Warn, before the first step, of tensors that are 0 where the map from u to w is flat.
 
@@ -167,7 +192,6 @@ class MirrorOptimizer(Optimizer):
             for index, param in enumerate(group["params"])
             if param.grad is not None and not self.state.get(param) and is_zero(param)
         ]
-        self._is_chosen = [True] * len(self.param_groups)
         if flat:
             p = min(group["p"] for group in self.param_groups)
             more = f" and {len(flat) - 3} more" if len(flat) > 3 else ""

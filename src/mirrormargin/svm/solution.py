@@ -229,7 +229,8 @@ class MaxMarginSolution(CertifiedSolution):
         free = program.equality
         y, u = constraints.apply(w), constraints.adjoint(lam)
         gap, hidden = measure_gap(program, w, lam), rounding(program, w, lam)
-        if gap + hidden > self.tol and (exact := measure_exactly(program, w, lam, hidden)):
+        # Twice: the solver may have measured exactly, and then made w a little longer.
+        if gap + hidden > self.tol and (exact := measure_exactly(program, w, lam, 2 * hidden)):
             y, u, gap, hidden = exact.y, exact.u, exact.gap, exact.rounding
         slack = y - program.b
         relative = np.where(
