@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -100,7 +101,9 @@ def look(folder: str, seconds: float) -> int:
 
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        for path in list(Path(folder).rglob("*.json")):
+        # os.walk passes over folders that vanish meanwhile; rglob does not.
+        found = [Path(where, name) for where, _, names in os.walk(folder) for name in names]
+        for path in (path for path in found if path.suffix == ".json"):
             try:
                 if path.name == RUN_FILE:
                     read_run(path.parent, read_json(path)["kind"])
