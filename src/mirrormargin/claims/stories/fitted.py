@@ -127,15 +127,25 @@ def examine_speed(evidence: Evidence) -> Finding:
     configurations = ", ".join(evidence.settings.get("configurations", []))
     return Finding(
         checks,
-        "SNGD needs "
-        + ", ".join(f"{share[:, k].mean():.0%} to {LEVELS[k]:g}" for k in reached)
-        + " of SGD's steps"
+        "SNGD needs of SGD's steps "
+        + ", ".join(f"{_describe_share(share[:, k])} to {LEVELS[k]:g}" for k in reached)
         if reached
         else "SGD reaches no level",
         f"{configurations}; {len(share)} seed{'s' * (len(share) > 1)}. Each optimizer at the rate"
         " of its grid that fits the training set in the fewest steps"
-        + (f"; that of {' and '.join(edges)} is at the edge of the grid." if edges else "."),
+        + (f"; that of {' and '.join(edges)} is at the edge of the grid." if edges else ".")
+        + (
+            " A step of fixed length does not shrink with the loss, and the noise of mini-batches"
+            " keeps it from settling."
+            if reached and (share[:, reached[-1]] == NEVER).any()
+            else ""
+        ),
     )
+
+
+def _describe_share(share: NDArray[np.float64]) -> str:
+    there = share < NEVER
+    return f"{share.mean():.0%}" if there.all() else f"(there in {there.sum()} of {there.size})"
 
 
 def examine_maps(evidence: Evidence) -> Finding:
