@@ -163,10 +163,7 @@ class MirrorOptimizer(Optimizer):
         return batches
 
     def _refuse_vast_weights(self) -> None:
-        """Raise, before the first step, if u = |w|^(p-1) of a weight leaves the range of its state.
-
-        Such a u is infinite, and its weight would stand still for ever.
-        """
+        """Raise, before the first step, if |w|^(p-1) overflows: that weight would never move."""
         for number, group in enumerate(self.param_groups):
             if group["potential"] is not None or group["p"] <= 2:
                 continue
