@@ -21,6 +21,7 @@ __all__ = [
     "NotSeparableError",
     "OptimizerError",
     "ProblemError",
+    "RankError",
     "ReportError",
     "RunError",
     "SolverError",
@@ -76,6 +77,10 @@ class TrainingError(MirrorMarginError, ValueError):
 
 class DivergedError(TrainingError):
     """The loss of a training is no longer finite."""
+
+
+class RankError(TrainingError):
+    """One of several processes that train together is gone, or failed by itself."""
 
 
 class ClaimError(MirrorMarginError, ValueError):

@@ -3,10 +3,12 @@
 import json
 import platform
 
+import numba
 import pytest
 import torch
 
 from mirrormargin.cli import doctor, main
+from mirrormargin.optim import devices
 
 
 @pytest.fixture
@@ -38,6 +40,48 @@ def test_report_names_versions_and_machine(passing, capsys):
     assert set(report["machine"]["cpu_features"]) == {"avx2", "fma", "avx512f"}
     assert report["machine"]["kernel_cache"]["writable"] in (True, False)
     assert report["extras"]["scikit-learn"] is True
+
+
+def test_report_says_which_path_each_device_takes_and_why(passing, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    monkeypatch.setattr(devices, "find_triton_failure", lambda device=None: "Triton has gone")
+    assert main(["doctor", "--json"]) == 0
+    paths = json.loads(capsys.readouterr().out)["paths"]
+    assert (
+        paths["cpu"]
+        == f"compiled (Numba {numba.__version__}) for float32, bfloat16 and float16, else plain"
+    )
+    assert paths["cuda"] == "not present; would take plain, for Triton has gone"
+    assert paths["mps"] == "not present; would take plain, in float32, for there is no kernel"
+    monkeypatch.setattr(devices, "find_numba_failure", lambda: "Numba has gone")
+    assert main(["doctor"]) == 0
+    assert "plain, for Numba has gone" in capsys.readouterr().out
+
+
+def test_report_names_the_gpu_that_takes_triton(passing, monkeypatch, capsys):
+    triton = pytest.importorskip("triton", reason="Triton cannot be imported here")
+    monkeypatch.setattr(doctor, "_find_gpu_checks", dict)
+    assert main(["doctor", "--json"]) == 0
+    named = f"triton {triton.__version__}"
+    if not torch.cuda.is_available():
+        paths = json.loads(capsys.readouterr().out)["paths"]
+        assert paths["cuda"] == f"not present; would take {named}"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "A GPU")
+    monkeypatch.setattr(devices, "find_triton_failure", lambda device=None: None)
+    assert main(["doctor", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["paths"]["cuda"] == f"{named} (A GPU)"
+
+
+def test_kernels_for_gpus_are_tested_where_they_can_run(monkeypatch):
+    """``triton_in_interpreter.py`` has the test of that test."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    assert doctor._find_gpu_checks() == {}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(devices, "find_triton_failure", lambda device=None: None)
+    assert list(doctor._find_gpu_checks()) == ["Triton step on the GPU equals the reference"]
 
 
 def test_text_report_ends_with_the_verdicts(passing, capsys):

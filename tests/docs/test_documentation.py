@@ -12,7 +12,8 @@ from mirrormargin.cli import main
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))]
 
-WALKS = ["docs/theory-walk.md"]  # whose Python reads what its commands wrote: see test_walks.py
+# Whose Python reads what its commands wrote, or needs torchrun: see test_walks.py.
+WALKS = ["docs/theory-walk.md", "docs/many-machines.md"]
 
 
 def read_blocks(page: str, language: str) -> list[str]:
@@ -83,6 +84,8 @@ def test_commands_can_be_parsed(page):
     tomllib = pytest.importorskip("tomllib")  # since Python 3.11
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for words in read_commands(page):
+        if words[0] == "torchrun":
+            words = ["mirrormargin", *words[words.index("-m") + 2 :]]
         if words[0] == "make":
             assert re.search(rf"^{words[1]}:", makefile, flags=re.MULTILINE), words
         elif words[0] == "pip":

@@ -9,14 +9,18 @@ a decimal point or a thousands separator is masked, and so is the number of the 
 import math
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from rank_processes import find_free_port
 
 from mirrormargin.cli import main
 
 ROOT = Path(__file__).parents[2]
 LAB_WALK, TRAINING_WALK = "docs/theory-walk.md", "docs/your-own-texts.md"
+LAUNCHED = "docs/many-machines.md"
 
 CLOSE = 0.02  # of a number, for machines differ in its last digits
 TINY = 1e-9  # below, a number is rounding
@@ -94,6 +98,20 @@ def test_the_walk_on_your_own_texts_prints_what_the_page_shows(tmp_path, monkeyp
     for said, printed in pairs:
         assert mask(printed) == mask(said)
     assert (tmp_path / "runs.html").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_the_loop_of_many_machines_runs_on_two_ranks(tmp_path):
+    [loop] = [block for language, block in read_blocks(LAUNCHED) if language == "python"]
+    (tmp_path / "train.py").write_text(loop, encoding="utf-8")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    launch.append(f"--master-port={find_free_port()}")
+    ended = subprocess.run(
+        [*launch, str(tmp_path / "train.py")], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "66944 weights\n"  # from rank 0 alone
 
 
 @pytest.mark.parametrize(

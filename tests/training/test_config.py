@@ -86,6 +86,7 @@ def list_variants():
             if part == "model" and "dropout" in item.name:
                 new = 0.25
             others = {"test_data": "held.csv", "vocabulary": "words", "beta2": 0.99}
+            others |= {"state_dtype": "bfloat16"}
             new = others.get(item.name, new)
             yield f"{part}.{item.name}", replace(BASE, **{part: replace(inner, **{item.name: new})})
 

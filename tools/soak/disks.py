@@ -15,7 +15,7 @@ import numpy as np
 from tools.soak.interruptions import describe_difference
 from tools.soak.processes import ForkingServer
 from tools.soak.trial import Outcome, SkippedTrial, Trial
-from tools.soak.work import WORKS, Reference, Work, collect, do, make_references
+from tools.soak.work import WORKS, Reference, Work, collect, do, serve_works
 
 __all__ = ["DISKS", "open_session"]
 
@@ -34,10 +34,8 @@ def open_session(
     probe.mkdir()
     with _mounted(probe, LARGE):
         pass
-    with ForkingServer(path=(Path(__file__).parents[2] / "tests",)) as server:
-        _references.update(make_references(server, names, folder / "references"))
-        for function in spoil:
-            server.warm(function)
+    with serve_works(folder, names, spoil) as (server, references):
+        _references.update(references)
         _server = server
         try:
             yield

@@ -15,7 +15,7 @@ import numpy as np
 
 from tools.soak.processes import ForkingServer
 from tools.soak.trial import Outcome, Trial
-from tools.soak.work import WORKS, Reference, Work, collect, do, make_references
+from tools.soak.work import WORKS, Reference, Work, collect, do, serve_works
 
 __all__ = ["INTERRUPTIONS", "describe_difference", "open_session"]
 
@@ -48,10 +48,8 @@ def open_session(
 ) -> Iterator[None]:
     """A server, and each work done undisturbed; ``spoil`` is called in the server after that."""
     global _session
-    with ForkingServer(path=(Path(__file__).parents[2] / "tests",)) as server:
-        _session = _Session(server, make_references(server, names, folder / "references"))
-        for function in spoil:
-            server.warm(function)
+    with serve_works(folder, names, spoil) as (server, references):
+        _session = _Session(server, references)
         try:
             yield
         finally:

@@ -13,7 +13,7 @@ import numpy as np
 from tools.soak.interruptions import describe_difference
 from tools.soak.processes import ForkingServer, report
 from tools.soak.trial import Outcome, Trial
-from tools.soak.work import WORKS, Reference, collect, do, make_references
+from tools.soak.work import WORKS, Reference, collect, do, serve_works
 
 __all__ = ["SHARED_FOLDERS", "open_session"]
 
@@ -28,12 +28,12 @@ def open_session(
 ) -> Iterator[None]:
     """A server, and each work done by one process alone."""
     global _server
-    with ForkingServer(path=(Path(__file__).parents[2] / "tests",)) as server:
-        _references.update(make_references(server, names, folder / "references"))
-        server.warm("tools.soak.shared_folders:write_versions", str(folder / "warm"), 0, 0.0)
-        server.warm("tools.soak.shared_folders:read_versions", str(folder / "warm"), 0.0)
-        for function in spoil:
-            server.warm(function)
+    warm = (
+        ("tools.soak.shared_folders:write_versions", str(folder / "warm"), 0, 0.0),
+        ("tools.soak.shared_folders:read_versions", str(folder / "warm"), 0.0),
+    )
+    with serve_works(folder, names, spoil, warm) as (server, references):
+        _references.update(references)
         _server = server
         try:
             yield

@@ -9,7 +9,8 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 
 from tools.soak.processes import ForkingServer, run_command
 
-__all__ = ["WORKS", "Reference", "Work", "collect", "do", "make_references"]
+__all__ = ["WORKS", "Reference", "Work", "collect", "do", "serve_works"]
 
 # What differs between two runs of the same work: times, and checksums over them.
 VOLATILE = ("seconds", "environment", "checksum")
@@ -152,7 +153,29 @@ def do(server: ForkingServer, work: Work, argv: list[str], folder: Path) -> tupl
     return code, said
 
 
-def make_references(
+@contextmanager
+def serve_works(
+    folder: Path,
+    names: tuple[str, ...],
+    spoil: tuple[str, ...],
+    warm: tuple[tuple[Any, ...], ...] = (),
+) -> Iterator[tuple[ForkingServer, dict[str, Reference]]]:
+    """A server, and what each work gives when nobody disturbs it.
+
+    Args:
+        folder: Where the works are done.
+        names: Of the works.
+        spoil: Functions that the server calls after that.
+        warm: Calls that it makes before, so that what they import and compile is there.
+    """
+    with ForkingServer(path=(Path(__file__).parents[2] / "tests",)) as server:
+        references = _make_references(server, names, folder / "references")
+        for call in (*warm, *((function,) for function in spoil)):
+            server.warm(*call)
+        yield server, references
+
+
+def _make_references(
     server: ForkingServer, names: tuple[str, ...], folder: Path
 ) -> dict[str, Reference]:
     """Do each work undisturbed, first in the server, so that it is compiled there."""

@@ -55,7 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             # Libraries that are interrupted while they are imported may raise something else.
             if not isinstance(error, KeyboardInterrupt) and not interrupts.is_received():
                 raise
-            print(f"mirrormargin: {interrupts.describe()}", file=sys.stderr)
+            from mirrormargin.cli.ranks import is_follower
+
+            if not is_follower():
+                print(f"mirrormargin: {interrupts.describe()}", file=sys.stderr)
             return interrupts.exit_code()
 
 
@@ -63,6 +66,7 @@ def _run(argv: list[str]) -> int:
     from cyclopts import CycloptsError
 
     from mirrormargin.cli.app import app, describe_mistake, import_listed
+    from mirrormargin.cli.ranks import wait_for_first
     from mirrormargin.cli.terminal import make_console, printable
     from mirrormargin.errors import MirrorMarginError
 
@@ -83,11 +87,11 @@ def _run(argv: list[str]) -> int:
         )
         return result if isinstance(result, int) else 0  # --help has no result
     except CycloptsError as error:
-        line = describe_mistake(error)
+        line = wait_for_first(describe_mistake(error), error)
     except MirrorMarginError as error:
         if interrupts.is_received():  # its cause, such as the end of a worker that got it too
             raise KeyboardInterrupt from error
-        line = f"mirrormargin: error: {error}"
+        line = wait_for_first(f"mirrormargin: error: {error}", error)
     print(printable(" ".join(line.split()), sys.stderr), file=sys.stderr)
     return USER_ERROR
 

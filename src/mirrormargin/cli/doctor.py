@@ -38,13 +38,14 @@ app = App(name="doctor", help_epilogue="exit code: 0 healthy, 1 a test failed")
 
 @app.default
 def doctor(*, json: Json = False) -> int:
-    """Show versions and CPU features, and test the optimizer."""
+    """Show versions, CPU features and the path each device takes, and test the optimizer."""
     machine = _describe_machine()  # first: it imports torch, which is not the self-test's time
-    checks = {name: _judge(check) for name, check in CHECKS.items()}
+    checks = {name: _judge(check) for name, check in (CHECKS | _find_gpu_checks()).items()}
     healthy = all(check["ok"] for check in checks.values())
     report = {
         "versions": list_versions(),
         "machine": machine,
+        "paths": _find_paths(),
         "extras": {
             name: importlib.util.find_spec(module) is not None for name, module in EXTRAS.items()
         },
@@ -76,6 +77,17 @@ def _describe_machine() -> dict[str, Any]:
             _refuse_interrupt()
             described[name] = f"unknown ({type(error).__name__}: {error})"
     return described
+
+
+def _find_paths() -> dict[str, str]:
+    """Which path of the optimizers each kind of device takes, and why."""
+    try:
+        from mirrormargin.optim.devices import describe_paths
+
+        return describe_paths()
+    except Exception as error:
+        _refuse_interrupt()
+        return {"all": f"unknown ({type(error).__name__}: {error})"}
 
 
 def _count_torch_threads() -> int:
@@ -139,6 +151,60 @@ def _check_fused_step() -> None:
         _require_close(f"p = {p:g}", fast, slow)
 
 
+def _find_gpu_checks() -> dict[str, Callable[[], None]]:
+    """Tests of the Triton kernels, where they can run: on a GPU, or in Triton's interpreter."""
+    try:
+        import torch
+
+        from mirrormargin.optim.devices import find_triton_failure, is_interpreted
+    except Exception:  # told by the other checks
+        _refuse_interrupt()
+        return {}
+    on_gpu = torch.cuda.is_available() and not find_triton_failure(torch.device("cuda", 0))
+    if not on_gpu and (not is_interpreted() or find_triton_failure()):
+        return {}
+    device = "cuda" if on_gpu else "cpu"
+    where = "on the GPU" if on_gpu else "in the interpreter"
+    return {f"Triton step {where} equals the reference": lambda: _check_triton_step(device)}
+
+
+def _check_triton_step(device: str) -> None:
+    """Calls the path itself, for the optimizer would take another one on the CPU."""
+    import torch
+
+    from mirrormargin import LpPotential
+    from mirrormargin.optim import triton_step
+    from mirrormargin.optim.reference import ReferenceMirrorDescent
+
+    class Direct:
+        def __init__(self, params: list[Any], p: float) -> None:
+            self.params, self.potential = params, LpPotential(p)
+            self.there = [param.detach().to(device, copy=True) for param in params]
+            self.duals = [triton_step.to_dual(w, self.potential) for w in self.there]
+
+        def step(self) -> None:
+            triton_step.mirror_descent(
+                self.there,
+                [param.grad.to(device) for param in self.params],
+                self.duals,
+                None,
+                potential=self.potential,
+                grad_scales=[(1.0, 1.0)],
+                lrs=[0.01],
+                coupled_decays=[0.0],
+                decay=1.0,
+                momentum=0.0,
+                nesterov=False,
+            )
+            with torch.no_grad():
+                self.params[0].copy_(self.there[0])
+
+    for p in (1.1, 1.3, 1.5, 3.0, 4.0):
+        fast = _take_steps(lambda params, p=p: Direct(params, p))
+        slow = _take_steps(lambda params, p=p: ReferenceMirrorDescent(params, lr=0.01, p=p))
+        _require_close(f"p = {p:g}", fast, slow)
+
+
 def _check_p2_is_sgd() -> None:
     import torch
 
@@ -189,6 +255,7 @@ def _print_report(report: dict[str, Any]) -> None:
     missing = [name for name, present in report["extras"].items() if not present]
     lines = report["versions"] | {name.replace("_", " "): value for name, value in machine.items()}
     lines |= {"cpu features": features, "kernel cache": cache}
+    lines |= {f"path on {device}": path for device, path in report["paths"].items()}
     lines |= {"extras found": ", ".join(found) or "none", "not found": ", ".join(missing) or "none"}
     print_pairs(lines, indent=0)
     say()

@@ -70,17 +70,21 @@ class NotedSignals:
 
     Attributes:
         have_come: Whether one has; a second signal interrupts at once.
+
+    Args:
+        is_patient: A second signal is ignored: a terminal and torchrun may send one each, and
+            torchrun ends processes that take too long.
     """
 
-    def __init__(self) -> None:
-        self.have_come = False
+    def __init__(self, is_patient: bool = False) -> None:
+        self.have_come, self.is_patient = False, is_patient
 
     @contextmanager
     def listen(self) -> Iterator[None]:
         """Note signals instead of raising."""
 
         def note() -> None:
-            if self.have_come:
+            if self.have_come and not self.is_patient:
                 raise _Interrupt
             self.have_come = True
 

@@ -29,6 +29,7 @@ from mirrormargin.cli.options import (
 )
 from mirrormargin.cli.own_data import fit_to_own_data, has_small_batches
 from mirrormargin.cli.prune import find_share
+from mirrormargin.cli.ranks import is_follower, is_restarted, join_command
 from mirrormargin.cli.terminal import print_json, say
 from mirrormargin.cli.training_options import (
     COMPUTING,
@@ -43,6 +44,7 @@ from mirrormargin.cli.training_summary import print_summary
 from mirrormargin.cli.watched_training import find_summary, print_settings, train_watched
 from mirrormargin.errors import MirrorMarginError, TrainingError
 from mirrormargin.training.configurations import CONFIGURATIONS
+from mirrormargin.training.launch import Parallel
 from mirrormargin.training.tasks import LANGUAGE, read_task
 
 if TYPE_CHECKING:
@@ -103,6 +105,9 @@ def train(
     no_test: Annotated[bool, Parameter(group=DATA)] = False,
     device: Annotated[Literal["auto", "cpu", "cuda"], Parameter(group=COMPUTING)] = "auto",
     threads: Annotated[Threads | None, Parameter(group=COMPUTING)] = None,
+    parallel: Annotated[
+        Parallel | None, Parameter(group=COMPUTING, show_default="ddp under torchrun")
+    ] = None,
     checkpoint_every: Annotated[Number, Parameter(group=COMPUTING, metavar="SECONDS")] = 30.0,
     out: Annotated[
         Path | None, Parameter(group=OUTPUT, metavar="FOLDER", show_default=DEFAULT_FOLDER)
@@ -123,6 +128,8 @@ def train(
             sparsifier={"kind": "L1Penalty", "strength": 3e-5}; may be repeated. --show lists all.
         no_test: Do not evaluate on test data.
         device: Where to compute; auto takes a GPU if there is one.
+        parallel: Under torchrun, how its processes share the training: ddp has all weights in each
+            of them, fsdp a part of every tensor. The result is that of one process.
         checkpoint_every: Time between checkpoints, the most that a killed training loses.
         out: Train in this folder, or continue there.
         overwrite: Replace the training that is in the folder.
@@ -150,29 +157,42 @@ def train(
         "--checkpoint-every", checkpoint_every, least=0.0, most=math.inf, error=TrainingError
     )
     if show:
-        print_json(config.as_dict()) if json else print_settings(config)
+        if not is_follower():
+            print_json(config.as_dict()) if json else print_settings(config)
         return 0
     from mirrormargin.training.folder import TrainingFolder
 
     folder = TrainingFolder.choose(config) if out is None else TrainingFolder(out)
-    with _blame_summary(folder.path):
-        summary = None if overwrite else find_summary(folder, config, with_test=not no_test)
-    if summary is None:
-        summary = train_watched(
-            config,
-            folder,
-            device=device,
-            threads=1 if threads is None and has_small_batches(config) else threads,
-            data_dir=data_dir,
-            download=download,
-            checkpoint_every=checkpoint_every,
-            tensorboard=tensorboard,
-            overwrite=overwrite,
-            with_test=not no_test,
-            is_default_folder=out is None,
-            is_quiet=quiet or json,
-        )
-    elif not (json or quiet):
+    with join_command(parallel, device) as ranks:
+        is_first = ranks is None or ranks.is_first
+        # What a first attempt has trained is resumed, not replaced.
+        overwrite = overwrite and not is_restarted()
+        summary = None
+        if is_first and not overwrite:
+            with _blame_summary(folder.path):
+                summary = find_summary(folder, config, with_test=not no_test)
+        is_done = summary is not None
+        if ranks is not None:
+            is_done = ranks.broadcast(is_done)
+        if not is_done:
+            summary = train_watched(
+                config,
+                folder,
+                device=device,
+                threads=1 if threads is None and has_small_batches(config) else threads,
+                data_dir=data_dir,
+                download=download,
+                checkpoint_every=checkpoint_every,
+                tensorboard=tensorboard,
+                overwrite=overwrite,
+                with_test=not no_test,
+                is_default_folder=out is None,
+                is_quiet=quiet or json or not is_first,
+                ranks=ranks,
+            )
+    if not summary:
+        return 0
+    if is_done and not (json or quiet):
         say(f"{folder.path} holds this training already\n")
     if json:
         print_json({"folder": str(folder.path), **summary})

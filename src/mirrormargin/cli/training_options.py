@@ -12,7 +12,7 @@ from mirrormargin.cli.lab.problems import GENERATORS
 from mirrormargin.cli.options import Count, Exponent, Number, Positive, Share
 from mirrormargin.cli.own_data import is_own
 from mirrormargin.errors import DataError, TrainingError
-from mirrormargin.training.config import ADAPTIVE, OPTIMIZERS, WITH_EXPONENT
+from mirrormargin.training.config import ADAPTIVE, OPTIMIZERS, WITH_EXPONENT, Precision
 from mirrormargin.training.configurations import find_configuration
 from mirrormargin.training.settings import override, parse_override
 
@@ -68,7 +68,7 @@ class SettingOptions:
         length: Tokens of a text that are kept.
         num_train: Examples to learn from.
         compile: Compile the model (torch.compile).
-        precision: mixed is bfloat16, on a GPU.
+        precision: mixed has activations in bfloat16, on a GPU; bfloat16 has weights too.
     """
 
     optimizer: Annotated[str | None, Parameter(group=OPTIMIZER, choices=OPTIMIZERS)] = None
@@ -93,7 +93,7 @@ class SettingOptions:
     length: Annotated[Positive | None, Parameter(group=DATA)] = None
     num_train: Annotated[Positive | None, Parameter(group=DATA)] = None
     compile: Annotated[bool, Parameter(group=COMPUTING)] = False
-    precision: Annotated[Literal["float32", "mixed"] | None, Parameter(group=COMPUTING)] = None
+    precision: Annotated[Precision | None, Parameter(group=COMPUTING)] = None
 
 
 # Where each of them is in a configuration.

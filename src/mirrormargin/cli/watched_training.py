@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,9 @@ from mirrormargin.training.tasks import CLASSIFICATION
 if TYPE_CHECKING:
     from mirrormargin.data import DataSet
     from mirrormargin.training import TrainingConfig, TrainingFolder
+    from mirrormargin.training.distributed import Ranks
 
-__all__ = ["find_summary", "print_settings", "train_watched"]
+__all__ = ["choose_device", "find_summary", "print_settings", "train_watched"]
 
 FEW_STEPS = 30
 
@@ -69,8 +71,11 @@ def train_watched(
     with_test: bool,
     is_default_folder: bool,
     is_quiet: bool,
+    ranks: Ranks | None = None,
 ) -> dict[str, Any]:
     """Train or continue, show progress, evaluate, and write and return the summary.
+
+    Of several ranks the first does all but the training, and the others return nothing.
 
     Raises:
         KeyboardInterrupt: On SIGINT or SIGTERM, after a checkpoint.
@@ -82,8 +87,10 @@ def train_watched(
     from mirrormargin.training.folder import SUMMARY
     from mirrormargin.training.summary import summarize_training
 
-    device = _choose_device(device)
-    check_writable(folder.path / SUMMARY, make_folders=True)
+    is_first = ranks is None or ranks.is_first
+    device = choose_device(device) if ranks is None else ranks.device
+    if is_first:
+        check_writable(folder.path / SUMMARY, make_folders=True)
     threads_before = torch.get_num_threads()
     if threads is not None:
         torch.set_num_threads(threads)
@@ -96,13 +103,13 @@ def train_watched(
 
             data = load_training_data(config, data_dir=data_dir, download=download, progress=show)
         # Till the summary is there: another command must not begin a training in between.
-        with folder.hold():
-            if overwrite:
+        with folder.hold() if is_first else nullcontext():
+            if overwrite and is_first:
                 folder.clear()
             if not is_quiet:
                 _print_beginning(config, data, folder, device)
             with Progress(1, "train", is_quiet) as progress:
-                signals = NotedSignals()
+                signals = NotedSignals(is_patient=ranks is not None)
                 watch = _Watch(folder, progress, config, is_quiet, signals)
                 with signals.listen():
                     training = train_model(
@@ -112,8 +119,11 @@ def train_watched(
                         device=device,
                         checkpoint_every=checkpoint_every,
                         tensorboard=tensorboard,
-                        on_step=watch.show_step,
+                        parallel=None if ranks is None else ranks.parallel,
+                        on_step=watch.show_step if is_first else watch.check_signals,
                     )
+                if not is_first:
+                    return {}
                 if signals.have_come:  # after the last step
                     raise KeyboardInterrupt
                 watch.print_epochs(training.epochs)
@@ -125,7 +135,8 @@ def train_watched(
             folder.write_summary(summary)
             return summary
     except KeyboardInterrupt:
-        _explain_interrupt(folder, is_default_folder)
+        if is_first:
+            _explain_interrupt(folder, is_default_folder)
         raise
     finally:
         torch.set_num_threads(threads_before)
@@ -143,7 +154,8 @@ def _measure_chance(data: DataSet) -> dict[str, Any]:
     return {"accuracy": round(100 * largest / len(labels), 4), "examples": len(labels)}
 
 
-def _choose_device(name: str) -> str:
+def choose_device(name: str) -> str:
+    """The device of a name, which is cuda for auto if there is a GPU."""
     import torch
 
     if name == "cuda" and not torch.cuda.is_available():
@@ -185,6 +197,10 @@ class _Watch:
         if best is not None:
             text += f"  best validation {task.format(best)}"
         self.progress.update(step, text)
+        self.check_signals()
+
+    def check_signals(self, *_: Any) -> None:
+        """End the training if a signal has come."""
         if self.signals.have_come:
             raise KeyboardInterrupt
 

@@ -10,14 +10,27 @@ block, which language models are made of, a token attends to itself and those be
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from mirrormargin.arguments import check_number
 from mirrormargin.errors import ModelError
+from mirrormargin.models.batch_rows import find_rows
 
-__all__ = ["Block", "ByteDropout"]
+__all__ = ["Block", "ByteDropout", "stack_attention"]
+
+
+def stack_attention(blocks: nn.Module, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Attention maps (B, layers, heads, T, T) of blocks that follow one another."""
+    maps = []
+    for block in blocks.children():
+        assert isinstance(block, Block)
+        maps.append(block.attention(x, mask))
+        x = block(x, mask)
+    return torch.stack(maps, dim=1)
 
 
 class Block(nn.Module):
@@ -147,10 +160,13 @@ class ByteDropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or not self.threshold:
             return x
-        count = x.numel()
+        # Of a batch that is shared with other processes, the mask of all rows is drawn.
+        size, rows = find_rows(len(x))
+        shape = (size, *x.shape[1:])
+        count = math.prod(shape)
         draws = torch.empty((count + 7) // 8, dtype=torch.int64, device=x.device)
         draws.random_(-(2**63), None)  # all 64 bits
-        mask = draws.view(torch.uint8)[:count].view(x.shape) >= self.threshold
+        mask = draws.view(torch.uint8)[:count].view(shape)[rows] >= self.threshold
         return x * mask * (256 / (256 - self.threshold))
 
     def extra_repr(self) -> str:

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from mirrormargin.arguments import check_count, check_number
 from mirrormargin.errors import ModelError
-from mirrormargin.models.block import Block, ByteDropout
+from mirrormargin.models.block import Block, ByteDropout, stack_attention
 
 __all__ = ["LanguageTransformer"]
 
@@ -95,13 +95,7 @@ class LanguageTransformer(nn.Module):
     @torch.no_grad()
     def attention(self, ids: Tensor) -> Tensor:
         """Attention maps (B, layers, heads, T, T), zero above the diagonal."""
-        x = self._embed(ids)
-        maps = []
-        for block in self.blocks:
-            assert isinstance(block, Block)
-            maps.append(block.attention(x))
-            x = block(x)
-        return torch.stack(maps, dim=1)
+        return stack_attention(self.blocks, self._embed(ids))
 
     def generate(
         self, ids: list[int], num_tokens: int, *, temperature: float = 1.0, seed: int = 0

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from mirrormargin.arguments import check_count
 from mirrormargin.errors import ModelError
-from mirrormargin.models.block import Block, ByteDropout
+from mirrormargin.models.batch_rows import find_whole
+from mirrormargin.models.block import Block, ByteDropout, stack_attention
 
 __all__ = ["TextTransformer"]
 
@@ -87,19 +88,14 @@ class TextTransformer(nn.Module):
     @torch.no_grad()
     def attention(self, ids: Tensor) -> Tensor:
         """Attention maps (B, layers, heads, T, T), T being the longest of these sequences."""
-        x, mask = self._embed(ids)
-        maps = []
-        for block in self.blocks:
-            assert isinstance(block, Block)
-            maps.append(block.attention(x, mask))
-            x = block(x, mask)
-        return torch.stack(maps, dim=1)
+        return stack_attention(self.blocks, *self._embed(ids))
 
     def _embed(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
         """Tokens and their mask, without the columns that are padding throughout."""
+        is_used = (find_whole(ids) != 0).any(dim=0)
+        longest = int(is_used.nonzero().max()) + 1 if bool(is_used.any()) else 1
+        ids = ids[:, :longest]
         mask = ids != 0
-        longest = int(mask.any(dim=0).nonzero().max()) + 1 if bool(mask.any()) else 1
-        ids, mask = ids[:, :longest], mask[:, :longest]
         if longest > self.position.num_embeddings:
             raise ModelError(
                 f"a sequence of {longest} tokens was given to a model of length"

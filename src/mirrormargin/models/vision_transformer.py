@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mirrormargin.errors import ModelError
-from mirrormargin.models.block import Block, ByteDropout
+from mirrormargin.models.block import Block, ByteDropout, stack_attention
 
 __all__ = ["VisionTransformer"]
 
@@ -106,13 +106,7 @@ class VisionTransformer(nn.Module):
     @torch.no_grad()
     def attention(self, images: Tensor) -> Tensor:
         """Attention maps (B, layers, heads, T, T); token 0 is [CLS], then patches by rows."""
-        x = self._embed(images)
-        maps = []
-        for block in self.blocks:
-            assert isinstance(block, Block)
-            maps.append(block.attention(x))
-            x = block(x)
-        return torch.stack(maps, dim=1)
+        return stack_attention(self.blocks, self._embed(images))
 
     def _embed(self, images: Tensor) -> Tensor:
         if images.shape[1:] != (len(self.mean), self.size, self.size):

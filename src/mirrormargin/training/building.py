@@ -110,28 +110,31 @@ def build_model(config: TrainingConfig, data: InputForm) -> nn.Module:
         raise TrainingError(
             f"{config.name} has a model for {KINDS[kind]}, but {data.name} holds {KINDS[data.kind]}"
         )
-    num_classes = len(data.classes)
     with torch.random.fork_rng([]):  # models are built on the CPU
         torch.manual_seed(config.seeds.init)
-        if isinstance(config.model, EncoderModel):
-            return PretrainedEncoder(
-                config.model.pretrained, num_classes, dropout=config.model.dropout
+        model = _make_model(config, data)
+    return model.bfloat16() if config.precision == "bfloat16" else model
+
+
+def _make_model(config: TrainingConfig, data: InputForm) -> nn.Module:
+    num_classes = len(data.classes)
+    if isinstance(config.model, EncoderModel):
+        return PretrainedEncoder(config.model.pretrained, num_classes, dropout=config.model.dropout)
+    sizes = asdict(config.model)
+    if isinstance(config.model, ImageModel):
+        assert data.mean is not None
+        assert data.std is not None
+        height, width = data.shape[-2:]
+        if height != width:
+            raise TrainingError(
+                f"the images of {data.name} have {width} x {height} pixels: the model takes"
+                " square ones, so crop or resize them"
             )
-        sizes = asdict(config.model)
-        if isinstance(config.model, ImageModel):
-            assert data.mean is not None
-            assert data.std is not None
-            height, width = data.shape[-2:]
-            if height != width:
-                raise TrainingError(
-                    f"the images of {data.name} have {width} x {height} pixels: the model takes"
-                    " square ones, so crop or resize them"
-                )
-            return VisionTransformer(num_classes, size=width, mean=data.mean, std=data.std, **sizes)
-        assert data.vocabulary is not None
-        if isinstance(config.model, LanguageModel):
-            return LanguageTransformer(len(data.vocabulary), length=data.shape[0], **sizes)
-        return TextTransformer(len(data.vocabulary), num_classes, length=data.shape[0], **sizes)
+        return VisionTransformer(num_classes, size=width, mean=data.mean, std=data.std, **sizes)
+    assert data.vocabulary is not None
+    if isinstance(config.model, LanguageModel):
+        return LanguageTransformer(len(data.vocabulary), length=data.shape[0], **sizes)
+    return TextTransformer(len(data.vocabulary), num_classes, length=data.shape[0], **sizes)
 
 
 def _find_kind(config: TrainingConfig) -> str:
@@ -180,7 +183,8 @@ def _covers(patterns: dict[str, Any], model: nn.Module) -> bool:
 
 def _build(config: OptimizerConfig, params: Any) -> Optimizer:
     decay: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
-    mirror: dict[str, Any] = {"p": config.p, "scale": config.scale}
+    state = None if config.state_dtype is None else getattr(torch, config.state_dtype)
+    mirror: dict[str, Any] = {"p": config.p, "scale": config.scale, "state_dtype": state}
     betas = (0.9, 0.999 if config.beta2 is None else config.beta2)
     if config.name not in ADAPTIVE:
         _refuse(config, "beta2")
@@ -215,8 +219,14 @@ def _build(config: OptimizerConfig, params: Any) -> Optimizer:
     _refuse(config, "p", "scale")
     if config.name == "SNGD":
         return MirrorDescent(
-            params, **decay, momentum=config.momentum, step_rule="normalized", norm_over="group"
+            params,
+            **decay,
+            momentum=config.momentum,
+            step_rule="normalized",
+            norm_over="group",
+            state_dtype=state,
         )
+    _refuse(config, "state_dtype")
     if config.name == "SGD":
         return torch.optim.SGD(params, **decay, momentum=config.momentum, fused=True)
     _refuse(config, "momentum")

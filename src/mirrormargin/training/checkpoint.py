@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from mirrormargin.data import DataSet
 from mirrormargin.errors import TrainingError
 from mirrormargin.training.building import build_model, build_optimizer
 from mirrormargin.training.config import TrainingConfig
+from mirrormargin.training.distributed import Ranks, get_local
 from mirrormargin.training.folder import TrainingFolder
 from mirrormargin.training.sparsifiers import build_sparsifier
 from mirrormargin.training.sparsity import count_underflowed
@@ -74,9 +75,9 @@ class TrainingState:
     Building it sets torch's global random numbers to the seed of dropout and augmentation.
     """
 
-    def __init__(self, config: TrainingConfig, data: DataSet, device: str) -> None:
-        self.config, self.device = config, device
-        self.model = build_model(config, data).to(device)
+    def __init__(self, config: TrainingConfig, data: DataSet, ranks: Ranks) -> None:
+        self.config, self.ranks, self.device = config, ranks, ranks.device
+        self.model = ranks.place(build_model(config, data))
         # In a sum over the batch the mean loss counts once for each answer, so must the penalty.
         answers = min(config.batch_size, len(data.train)) * data.train.labels[0].numel()
         weight = answers if config.reduction == "sum" else 1
@@ -88,15 +89,20 @@ class TrainingState:
         torch.manual_seed(config.seeds.dropout)
 
     def save(self, folder: TrainingFolder, metrics_bytes: int) -> None:
-        """Replace the checkpoint; ``metrics_bytes`` is how much of the metrics belongs to it."""
+        """Replace the checkpoint; ``metrics_bytes`` is how much of the metrics belongs to it.
+
+        All ranks call this, and the first writes.
+        """
         optimizer, rest = flatten_optimizer(self.optimizer)
         parts = {
-            "model": self.model.state_dict(),
+            "model": self.ranks.collect(self.model.state_dict()),
             "selected": self.selected,
-            "optimizer": optimizer,
-            "sparsifier": self.sparsifier.tensors(),
+            "optimizer": self.ranks.collect(optimizer),
+            "sparsifier": self.ranks.collect(self.sparsifier.tensors()),
             "random": capture_random_state(self.device),
         }
+        if not self.ranks.is_first:
+            return
         document = {
             "digest": self.config.digest(),
             "position": vars(self.position),
@@ -114,24 +120,25 @@ class TrainingState:
         Raises:
             TrainingError: If it is damaged, or belongs to another training.
         """
-        found = folder.read_checkpoint()
-        if found is None:
+        found = folder.read_checkpoint() if self.ranks.is_first else None
+        parts, document = ({}, None) if found is None else found
+        document = self.ranks.broadcast(document)
+        if document is None:
             return 0
-        parts, document = found
         try:
             if not self._is_own(document["digest"]):
                 raise ValueError("it belongs to another training")
-            for part in parts.keys() - {"random"}:
-                parts[part] = {k: tensor.to(self.device) for k, tensor in parts[part].items()}
-            for name, tensor in parts["model"].items():
+            for name, tensor in parts.get("model", {}).items():
                 if tensor.is_floating_point() and not tensor.isfinite().all():
                     raise ValueError(f"{name} is not finite")
+            random = self.ranks.broadcast(parts.pop("random", {}))
+            self.selected = parts.pop("selected", {})
+            parts = self.ranks.spread(parts, self._make_finder())
             self.model.load_state_dict(parts["model"])
             restore_optimizer(self.optimizer, parts.get("optimizer", {}), document["optimizer"])
             _check_alike("sparsifier", parts.get("sparsifier", {}), self.sparsifier.tensors())
             self.sparsifier.load(parts.get("sparsifier", {}))
-            self.selected = parts.get("selected", {})
-            restore_random_state(parts["random"], self.device)
+            restore_random_state(random, self.device)
             self.position = Position(**document["position"])
             self.position.check(self.num_batches)
             if document["digest"] != self.config.digest():
@@ -142,6 +149,19 @@ class TrainingState:
                 f"the checkpoint in {folder.path} does not fit this training: {error}; remove it to"
                 " begin again"
             ) from error
+
+    def _make_finder(self) -> Callable[[str, str], Tensor | None]:
+        """A function from a part and a name to the tensor that goes with one of a checkpoint."""
+        params = [param for group in self.optimizer.param_groups for param in group["params"]]
+        indexed = {str(index): param for index, param in enumerate(params)}
+        own = {"model": self.model.state_dict(), "sparsifier": self.sparsifier.tensors()}
+
+        def find(part: str, name: str) -> Tensor | None:
+            if part == "optimizer":
+                return indexed.get(name.partition("/")[0])
+            return own[part].get(name)
+
+        return find
 
     def _is_own(self, digest: str) -> bool:
         """Whether a checkpoint is of this training, or of one with fewer epochs."""
@@ -164,9 +184,9 @@ class TrainingState:
         counts = count_underflowed(self.optimizer, weights)
         for name, mask in self.sparsifier.tensors().items():
             if name in counts:
-                dual = self.optimizer.state[weights[name]]["dual"]
-                counts[name] -= int(((dual != 0) & ~mask.to(dual.device)).sum())
-        return sum(counts.values())
+                dual = get_local(self.optimizer.state[weights[name]]["dual"])
+                counts[name] -= int(((dual != 0) & ~get_local(mask).to(dual.device)).sum())
+        return int(self.ranks.add_shards(sum(counts.values())))
 
 
 def _check_alike(part: str, found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
@@ -211,7 +231,8 @@ def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], docum
     ]
     built = json.loads(json.dumps(optimizer.state_dict()["param_groups"]))
     for number, (saved, own) in enumerate(zip(document["groups"], built, strict=True)):
-        changed = [name for name in own if name not in FREE and saved.get(name) != own[name]]
+        # An option that is missing is newer than the checkpoint, or the optimizer refuses it.
+        changed = [n for n in own if n not in FREE and saved.get(n, own[n]) != own[n]]
         if changed:
             raise ValueError(f"group {number} of its optimizer has another {', '.join(changed)}")
     optimizer.load_state_dict({"state": state, "param_groups": groups})

@@ -27,6 +27,7 @@ __all__ = [
     "LanguageModel",
     "OptimizerConfig",
     "Powerpropagation",
+    "Precision",
     "Seeds",
     "TextModel",
     "TrainingConfig",
@@ -44,6 +45,7 @@ InitStd = Annotated[float, Meta(gt=0, description="a standard deviation, above 0
 Beta = Annotated[float, Meta(ge=0, lt=1, description="a decay rate of a mean, in [0, 1)")]
 Clip = Annotated[float, Meta(gt=0, description="the largest norm of a gradient, above 0")]
 TrainingLoss = Annotated[float, Meta(gt=0, description="the training loss, above 0")]
+Precision = Literal["float32", "mixed", "bfloat16"]
 Groups = Annotated[
     tuple[tuple[str, dict[str, Any]], ...],
     Meta(description='a list such as [["blocks.*", {"p": 1.1}]]'),
@@ -122,7 +124,8 @@ class OptimizerConfig(Settings):
 
     ``groups`` gives parameters whose name matches a shell-style pattern other options, such as
     ``(("blocks.*", {"p": 1.1}),)``; the first match wins, and all others keep the options here.
-    ``beta2``, the decay rate of squared gradients, is 0.999 unless it is given.
+    ``beta2``, the decay rate of squared gradients, is 0.999 unless it is given. ``state_dtype`` is
+    what this library's optimizers keep u and moments in.
     """
 
     name: str
@@ -135,6 +138,7 @@ class OptimizerConfig(Settings):
     max_lr: float | None = None
     beta2: Beta | None = None
     groups: Groups = ()
+    state_dtype: Literal["float32", "bfloat16"] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -233,7 +237,8 @@ class TrainingConfig(Settings):
             and after every one; None for no measurement.
         paper_protocol: Evaluate on test data after every epoch, as paper A did. These accuracies
             choose an epoch in the one table that says so, and nothing else.
-        precision: ``"float32"``, or ``"mixed"`` for bfloat16 where a GPU is used.
+        precision: ``"float32"``; ``"mixed"`` for activations in bfloat16 where a GPU is used;
+            ``"bfloat16"`` for weights and activations in bfloat16 everywhere.
         compile: Compile the model (torch.compile).
         seeds: Of everything random.
     """
@@ -257,7 +262,7 @@ class TrainingConfig(Settings):
     frontier_size: Size | None = None
     attention_size: Size | None = None
     paper_protocol: bool = False
-    precision: Literal["float32", "mixed"] = "float32"
+    precision: Precision = "float32"
     compile: bool = False
     seeds: Seeds = field(default_factory=Seeds)
     final_rate: Share = 0.0

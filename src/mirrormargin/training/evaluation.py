@@ -16,6 +16,7 @@ from mirrormargin.arguments import check_count
 from mirrormargin.data import Split
 from mirrormargin.data.language_sets import IGNORED
 from mirrormargin.errors import TrainingError
+from mirrormargin.training.distributed import Ranks
 
 __all__ = [
     "Evaluation",
@@ -50,6 +51,8 @@ def compute_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Ten
 
     Logits (B, T, tokens) of a language model count one by one.
     """
+    if logits.dtype in (torch.bfloat16, torch.float16):
+        logits = logits.float()  # a sum of many terms
     if logits.ndim == 3:
         return functional.cross_entropy(
             logits.flatten(0, 1), labels.flatten(), reduction=reduction, ignore_index=IGNORED
@@ -80,13 +83,16 @@ def compute_probabilities(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, split: Split, size: int | None = None) -> Evaluation:
+def evaluate(
+    model: nn.Module, split: Split, size: int | None = None, ranks: Ranks | None = None
+) -> Evaluation:
     """Mean loss and accuracy in % on the first ``size`` examples, all of them by default.
 
     Args:
         model: Is evaluated in evaluation mode, and put back into the mode it was in.
         split: Such as ``data.validation``.
         size: At most so many examples; None for all.
+        ranks: Processes that share the work, each with the same weights or a shard of them.
 
     Raises:
         TrainingError: If the split is empty, or the size makes no sense.
@@ -95,21 +101,27 @@ def evaluate(model: nn.Module, split: Split, size: int | None = None) -> Evaluat
         check_count("size", size, error=TrainingError)
     was_training, device = model.training, next(model.parameters()).device
     model.eval()
-    loss, right, answers = 0.0, 0, 0
     count = len(split) if size is None else min(size, len(split))
     if not count:
         raise TrainingError("the split is empty: there is nothing to evaluate on")
     batch = BATCH if split.labels.ndim == 1 else max(1, TOKENS // split.labels.shape[1])
+    starts, sums = range(0, count, batch), {}
+    ranks = Ranks(str(device)) if ranks is None else ranks
     try:
-        for start in range(0, count, batch):
+        # Where batches are missing in the end the first is repeated: sharded weights are gathered
+        # by all ranks together.
+        for number in range(ranks.rank, -(-len(starts) // ranks.count) * ranks.count, ranks.count):
+            start = starts[number] if number < len(starts) else 0
             chosen = slice(start, min(start + batch, count))
             labels = split.labels[chosen].to(device)
             logits = model(split.inputs[chosen].to(device))
-            loss += float(compute_loss(logits, labels, "sum"))
-            right += count_right(logits, labels)
-            answers += int((labels != IGNORED).sum())
+            loss = float(compute_loss(logits, labels, "sum"))
+            sums[start] = (loss, count_right(logits, labels), int((labels != IGNORED).sum()))
     finally:
         model.train(was_training)
+    found = {start: row for one in ranks.gather(sums) for start, row in one.items()}
+    # Added in the order of the examples: the same number, whoever computed the parts.
+    loss, right, answers = (sum(column) for column in zip(*map(found.get, starts), strict=True))
     return Evaluation(loss / answers, 100 * right / answers)
 
 

@@ -11,22 +11,26 @@ import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mirrormargin.arguments import check_number
 from mirrormargin.data import DataSet, augment_images, order_epoch
+from mirrormargin.data.language_sets import IGNORED
 from mirrormargin.errors import DivergedError, TrainingError
 from mirrormargin.training.attention_spread import measure_attention
 from mirrormargin.training.building import find_factor, load_training_data
 from mirrormargin.training.checkpoint import TrainingState
 from mirrormargin.training.config import WITH_EXPONENT, TrainingConfig
+from mirrormargin.training.distributed import Ranks, check_shared, join_ranks
 from mirrormargin.training.evaluation import compute_loss, count_right, evaluate
 from mirrormargin.training.folder import TrainingFolder
-from mirrormargin.training.metrics import MetricsFile
+from mirrormargin.training.launch import Parallel
+from mirrormargin.training.metrics import MetricsFile, NoMetrics
 from mirrormargin.training.sparsifiers import collect_weights
 
 __all__ = ["Training", "train_model"]
@@ -49,7 +53,8 @@ class Training:
         epochs: One row for each epoch, as in the folder's metrics.
         selected_epoch: The one with the best validation accuracy, or with the least validation loss
             of a language model; the first of equals.
-        final: Weights after the last epoch, by their plain names.
+        final: Weights after the last epoch, by their plain names. Of processes that train together,
+            the first has the weights, and the others have none.
         selected: Weights of the selected epoch.
         seconds: Spent in training and in evaluations.
         underflowed: Weights that are zero in the number format while their dual variables are not.
@@ -73,6 +78,7 @@ def train_model(
     device: str = "cpu",
     checkpoint_every: float = 30.0,
     tensorboard: bool = False,
+    parallel: Parallel | None = None,
     on_step: OnStep | None = None,
 ) -> Training:
     """Train in a folder, or resume what was begun there.
@@ -85,16 +91,19 @@ def train_model(
         device: Where to compute.
         checkpoint_every: Seconds between two checkpoints. One is written after every epoch too.
         tensorboard: Write the metrics as TensorBoard events as well.
+        parallel: ``"ddp"`` or ``"fsdp"`` in each of several processes that torchrun has started:
+            they share every batch, and the first writes the folder. None for one process.
         on_step: Called after every step with its number, the number of all steps and what is
             known: ``epoch``, its ``train_loss`` and ``train_accuracy`` so far, and
             ``validation_accuracy`` and ``validation_loss`` of the best epoch so far, None in the
-            first epoch. If it raises KeyboardInterrupt the training ends with a checkpoint of that
-            step.
+            first epoch. If it raises KeyboardInterrupt, in any process, the training ends with a
+            checkpoint of that step.
 
     Raises:
         TrainingError: If the folder holds another training, or one that is damaged, or an option
             makes no sense.
         DivergedError: If the loss is not finite any more.
+        RankError: If another one of the processes that train together is gone.
         RunError: If another process is training there.
     """
     check_number(
@@ -102,21 +111,25 @@ def train_model(
     )
     home = TrainingFolder.choose(config) if folder is None else TrainingFolder(folder)
     data = load_training_data(config) if data is None else data
-    devices = [torch.device(device)] if device.startswith("cuda") else []
-    with torch.random.fork_rng(devices):
-        # First of all: settings that do not fit together leave no folder behind.
-        loop = _Loop(config, data, home, device)
-        with home.hold():
-            home.claim(config, data)
-            return loop.train(checkpoint_every, tensorboard, on_step)
+    with join_ranks(parallel, device) as ranks:
+        devices = [torch.device(ranks.device)] if ranks.device.startswith("cuda") else []
+        with torch.random.fork_rng(devices):
+            # First of all: settings that do not fit together leave no folder behind.
+            loop = _Loop(config, data, home, ranks)
+            with home.hold() if ranks.is_first else nullcontext():
+                if ranks.is_first:
+                    home.claim(config, data)
+                return loop.train(checkpoint_every, tensorboard, on_step)
 
 
 class _Loop:
     def __init__(
-        self, config: TrainingConfig, data: DataSet, folder: TrainingFolder, device: str
+        self, config: TrainingConfig, data: DataSet, folder: TrainingFolder, ranks: Ranks
     ) -> None:
-        self.config, self.data, self.folder, self.device = config, data, folder, device
-        self.state = TrainingState(config, data, device)
+        self.config, self.data, self.folder, self.ranks = config, data, folder, ranks
+        self.device = ranks.device
+        check_shared(config, data, ranks)
+        self.state = TrainingState(config, data, ranks)
         self.model, self.optimizer = self.state.model, self.state.optimizer
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.batch_size = min(config.batch_size, len(data.train))
@@ -124,15 +137,15 @@ class _Loop:
         # Answers of an epoch: a language model gives one for each token of an example.
         self.num_answers = self.num_batches * self.batch_size * data.train.labels[0].numel()
         self.num_steps = self.num_batches * config.epochs
-        self.forward: Callable[[Tensor], Tensor] = self.model
+        self.forward: Callable[[Tensor], Tensor] = ranks.wrap(self.model)
         if config.compile:
-            self.forward = torch.compile(self.model)
-        self.is_mixed = config.precision == "mixed" and device.startswith("cuda")
+            self.forward = torch.compile(self.forward)
+        self.is_mixed = config.precision == "mixed" and self.device.startswith("cuda")
 
     def train(self, checkpoint_every: float, tensorboard: bool, on_step: OnStep | None) -> Training:
         size = self.state.load(self.folder)
         position = self.state.position
-        with self.folder.open_metrics(size, position.step, tensorboard) as metrics:
+        with self.open_metrics(size, tensorboard) as metrics:
             saved = time.monotonic()
             began = saved - position.seconds
             if position.step == 0 and self.config.attention_size is not None:
@@ -142,21 +155,29 @@ class _Loop:
                 for batch in self.order_epoch(position.epoch)[position.batch :]:
                     self.step(batch, metrics)
                     position.seconds = time.monotonic() - began
+                    interrupt = None
                     try:
                         if on_step is not None:
                             on_step(position.step, self.num_steps, self.describe_progress())
-                    except KeyboardInterrupt:
-                        self.state.save(self.folder, metrics.flush())
-                        raise
+                    except KeyboardInterrupt as error:
+                        interrupt = error
                     is_due = time.monotonic() - saved >= checkpoint_every
-                    if is_due and position.batch < self.num_batches:
+                    is_over, is_due = self.ranks.agree(interrupt is not None, is_due)
+                    if is_over or (is_due and position.batch < self.num_batches):
                         self.state.save(self.folder, metrics.flush())
                         saved = time.monotonic()
+                    if is_over:
+                        raise interrupt or KeyboardInterrupt
                 self.end_epoch(metrics)
                 position.seconds = time.monotonic() - began
                 self.state.save(self.folder, metrics.flush())
                 saved = time.monotonic()
         return self.finish()
+
+    def open_metrics(self, size: int, tensorboard: bool) -> MetricsFile:
+        if not self.ranks.is_first:
+            return NoMetrics()
+        return self.folder.open_metrics(size, self.state.position.step, tensorboard)
 
     def order_epoch(self, epoch: int) -> Tensor:
         seed = self.config.seeds.order
@@ -175,14 +196,18 @@ class _Loop:
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
         self.optimizer.zero_grad()
-        with torch.autocast("cuda", torch.bfloat16, enabled=self.is_mixed):
-            logits = self.forward(inputs)
-        loss = compute_loss(logits.float(), labels, config.reduction)
+        narrow = torch.autocast("cuda", torch.bfloat16, enabled=self.is_mixed)
+        with self.ranks.take_rows(inputs) as own, narrow:
+            logits = self.forward(own)
+        loss = self.compute_loss(logits.float() if self.is_mixed else logits, labels)
         loss.backward()
         self.state.sparsifier.after_backward()
         if config.clip is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
-        value = float(loss.detach())
+            self.ranks.clip(self.model, config.clip)
+        own_labels = labels[self.ranks.find_rows(len(labels))]
+        value, right = self.ranks.add(
+            float(loss.detach()) / self.ranks.count, count_right(logits.detach(), own_labels)
+        )
         if config.optimizer.is_polyak:
             self.optimizer.step(loss=value)  # pyright: ignore[reportCallIssue]
         else:
@@ -192,7 +217,15 @@ class _Loop:
         self.state.sparsifier.after_step(position.step, self.num_steps)
         self.check_loss(value)
         mean = value / (labels.numel() if config.reduction == "sum" else 1)
-        self.count(mean, count_right(logits.detach(), labels), metrics)
+        self.count(mean, int(right), metrics)
+
+    def compute_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of a batch, or of this rank's rows: the mean over ranks is that of the batch."""
+        rows, reduction = self.ranks.find_rows(len(labels)), self.config.reduction
+        if self.ranks.count == 1:
+            return compute_loss(logits, labels, reduction)
+        answers = int((labels != IGNORED).sum()) if reduction == "mean" else 1
+        return compute_loss(logits, labels[rows], "sum") * (self.ranks.count / answers)
 
     def count(self, loss: float, right: int, metrics: MetricsFile) -> None:
         """Add a step to the sums, and write a row where a stretch of steps ends."""
@@ -224,7 +257,9 @@ class _Loop:
     def end_epoch(self, metrics: MetricsFile) -> None:
         """Evaluate, keep the weights if they are the best so far, and see whether it is over."""
         config, position = self.config, self.state.position
-        loss, accuracy = evaluate(self.model, self.data.validation, config.validation_size)
+        loss, accuracy = evaluate(
+            self.model, self.data.validation, config.validation_size, self.ranks
+        )
         self.check_loss(loss)
         row: dict[str, Any] = {
             "epoch": position.epoch + 1,
@@ -234,7 +269,7 @@ class _Loop:
             "validation_accuracy": round(accuracy, 4),
         }
         if config.paper_protocol:
-            test = evaluate(self.model, self.data.test, config.protocol_size)
+            test = evaluate(self.model, self.data.test, config.protocol_size, self.ranks)
             row["test_accuracy"] = round(test.accuracy, 4)
         position.epochs.append(row)
         metrics.write("epoch", position.step, row)
@@ -247,7 +282,7 @@ class _Loop:
         if best is None or config.task.is_better(row[column], best[column]):
             position.selected_accuracy = row["validation_accuracy"]
             position.selected_epoch = position.epoch
-            self.state.selected = collect_weights(self.model)
+            self.state.selected = self.ranks.collect(collect_weights(self.model))
         enough = config.stop_accuracy
         is_learnt = enough is not None and row["train_accuracy"] >= 100 * enough
         is_fitted = config.stop_loss is not None and row["train_loss"] <= config.stop_loss
@@ -255,8 +290,9 @@ class _Loop:
 
     def finish(self) -> Training:
         state, position = self.state, self.state.position
-        final = collect_weights(self.model)
-        self.folder.write_result(self.config, self.data, final, state.selected)
+        final = self.ranks.collect(collect_weights(self.model))
+        if self.ranks.is_first:
+            self.folder.write_result(self.config, self.data, final, state.selected)
         return Training(
             config=self.config,
             folder=self.folder,

@@ -19,7 +19,7 @@ from typing import Any
 
 from mirrormargin.errors import TrainingError
 
-__all__ = ["MetricsFile", "read_rows"]
+__all__ = ["MetricsFile", "NoMetrics", "read_rows"]
 
 # A row as it is written: what it says, and its checksum.
 SEALED = re.compile(rb'(\{.*), "checksum": "([0-9a-f]{16})"\}')
@@ -81,6 +81,22 @@ class MetricsFile:
         self._file.close()
         if self._board is not None:
             self._board.close()
+
+
+class NoMetrics(MetricsFile):
+    """What a process has that writes nothing, because another one does."""
+
+    def __init__(self) -> None:
+        pass
+
+    def write(self, kind: str, step: int, row: dict[str, Any]) -> None:
+        pass
+
+    def flush(self) -> int:
+        return 0
+
+    def __exit__(self, *error: Any) -> None:
+        pass
 
 
 def read_rows(path: Path, whole: int = 0) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from mirrormargin.training.config import GradualPruning, L1Penalty, Powerpropagation
+from mirrormargin.training.distributed import get_whole
 from mirrormargin.training.pruning import rank_magnitudes
 from mirrormargin.training.sparsity import select_matrices
 
@@ -83,7 +84,7 @@ class _Gradual(Sparsifier):
 
     def _shrink(self, share: float) -> None:
         """Let the masks keep the largest entries of all matrices together; pruned ones are 0."""
-        ranked = rank_magnitudes(list(self.matrices.values()), share)
+        ranked = rank_magnitudes([get_whole(m) for m in self.matrices.values()], share)
         if ranked.num_smallest:
             for name, matrix in self.matrices.items():
                 self.masks[name] &= matrix.abs() > ranked.threshold

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from mirrormargin.arguments import check_count, check_number
 from mirrormargin.errors import TrainingError
 from mirrormargin.figures.weights import KINDS
+from mirrormargin.training.distributed import get_local
 
 __all__ = [
     "WeightStatistics",
@@ -228,7 +229,7 @@ def count_underflowed(
     """
     duals = {name: optimizer.state.get(weight, {}).get("dual") for name, weight in matrices.items()}
     return {
-        name: underflowed(dual, matrices[name])
+        name: underflowed(get_local(dual), get_local(matrices[name]))
         for name, dual in duals.items()
         if isinstance(dual, Tensor)
     }

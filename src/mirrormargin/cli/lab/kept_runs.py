@@ -104,34 +104,24 @@ class Destination:
             RunError: As :meth:`hold`.
         """
         with self.hold():
-            return self._follow_each(label, problems, exponents, follow, quiet)
+            jobs = [(seed, problem, p) for seed, problem in problems for p in exponents]
+            rows, kept = [], set()
+            with Progress(len(jobs), label, quiet) as progress:
+                for index, (seed, problem, p) in enumerate(jobs):
 
-    def _follow_each(
-        self,
-        label: str,
-        problems: Sequence[tuple[int | None, AttentionProblem]],
-        exponents: Sequence[float],
-        follow: Callable[[AttentionProblem, float, Any], tuple[Any, dict[str, Any]]],
-        quiet: bool,
-    ) -> list[dict[str, Any]]:
-        jobs = [(seed, problem, p) for seed, problem in problems for p in exponents]
-        rows, kept = [], set()
-        with Progress(len(jobs), label, quiet) as progress:
-            for index, (seed, problem, p) in enumerate(jobs):
+                    def report(done: int, total: int, index: int = index, p: float = p) -> None:
+                        progress.update(index + done / total, f"p = {p:g}")
 
-                def report(done: int, total: int, index: int = index, p: float = p) -> None:
-                    progress.update(index + done / total, f"p = {p:g}")
-
-                record, row = follow(problem, p, report)
-                rows.append({"seed": seed, **row})
-                if self.folder is not None:
-                    folder = self.folder if len(jobs) == 1 else self.folder / name_run(p, seed)
-                    kept.add(folder)
-                    if record is not None:
-                        record.save(folder, {"problem": self.problem, "seed": seed})
-                        self.is_written = True
-        self._remove_old(kept)
-        return rows
+                    record, row = follow(problem, p, report)
+                    rows.append({"seed": seed, **row})
+                    if self.folder is not None:
+                        folder = self.folder if len(jobs) == 1 else self.folder / name_run(p, seed)
+                        kept.add(folder)
+                        if record is not None:
+                            record.save(folder, {"problem": self.problem, "seed": seed})
+                            self.is_written = True
+            self._remove_old(kept)
+            return rows
 
     def say_written(self) -> None:
         """Print where the runs are, if any was kept."""

@@ -1,0 +1,169 @@
+"""Trainings by several ranks, each a forked process, as torchrun would start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tools.soak.processes import ForkingServer, report
+
+FINISHED, STOPPED, LOST, FAILED = 0, 3, 4, 5
+
+
+@dataclass
+class Outcome:
+    """How a training by several processes ended.
+
+    Attributes:
+        codes: Exit codes by rank.
+        steps: Those that rank 0 went through.
+        losses: The mean training loss of the epoch so far, after each of these steps.
+        underflowed: Of the weights, once the training has ended.
+    """
+
+    codes: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    underflowed: int | None = None
+
+
+class RankServer(ForkingServer):
+    """Starts the ranks of one training at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(path=(Path(__file__).parent,))
+        self.warm("rank_processes:prepare")
+
+    def train(
+        self,
+        config: Any,
+        folder: Path,
+        parallel: str | None = None,
+        count: int = 1,
+        *,
+        kill: tuple[int, float] | None = None,
+        **options: Any,
+    ) -> Outcome:
+        """Train to the end, or to the end of some rank.
+
+        Args:
+            config: What to train.
+            folder: Where.
+            parallel: How; None for one process.
+            count: How many ranks.
+            kill: A rank, and when it is killed: once rank 0 has done the whole part of so many
+                steps, after the rest of it in units of 20 ms.
+            options: Of :func:`train` below.
+        """
+        port = find_free_port()
+        ranks = [
+            self.start(
+                "rank_processes:train",
+                config.as_dict(),
+                str(folder),
+                parallel,
+                {"rank": rank, "count": count, "port": port},
+                options,
+            )
+            for rank in range(count)
+        ]
+        outcome = Outcome()
+
+        def note(text: str) -> None:
+            said = json.loads(text)
+            if "underflowed" in said:
+                outcome.underflowed = said["underflowed"]
+                return
+            outcome.steps.append(said["step"])
+            outcome.losses.append(said["loss"])
+            if kill is not None and len(outcome.steps) == max(1, int(kill[1])):
+                time.sleep(0.02 * (kill[1] % 1))
+                self.interrupt(ranks[kill[0]], signal.SIGKILL)
+
+        for rank, pid in enumerate(ranks):
+            outcome.codes.append(self.wait(pid, None if rank else note).code)
+        return outcome
+
+
+def find_free_port() -> int:
+    """A port for the ranks of one training: torchrun takes the same one for all."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def prepare() -> None:
+    """Import and compile, so that no process has to."""
+    import torch.distributed.fsdp  # noqa: F401 (with DTensor)
+    from killed_training import prepare
+
+    prepare()
+
+
+def train(
+    config: dict[str, Any],
+    folder: str,
+    parallel: str | None,
+    launch: dict[str, int],
+    options: dict[str, Any],
+) -> int:
+    """One rank; the first reports its steps.
+
+    The options: ``double``, the ranks on which ``on_step`` raises and the step in which it does
+    (``interrupt``, ``fail``), and ``checkpoint_every``.
+    """
+    import torch
+
+    from mirrormargin.errors import RankError
+    from mirrormargin.training.config import TrainingConfig
+    from mirrormargin.training.loop import train_model
+
+    rank = launch["rank"]
+    if parallel is not None:
+        os.environ |= {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(launch["count"]),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(launch["port"]),
+        }
+    if options.get("double"):
+        torch.set_default_dtype(torch.float64)
+
+    def on_step(step: int, num_steps: int, known: dict[str, Any]) -> None:
+        if rank == 0:
+            report(json.dumps({"step": step, "loss": known["train_loss"]}))
+        if [rank, step] == options.get("interrupt"):
+            raise KeyboardInterrupt
+        if [rank, step] == options.get("fail"):
+            raise ValueError("this rank fails")
+
+    try:
+        training = train_model(
+            TrainingConfig.from_dict(config),
+            folder=folder,
+            parallel=parallel,  # pyright: ignore[reportArgumentType]
+            checkpoint_every=options.get("checkpoint_every", 1e9),
+            on_step=on_step,
+        )
+    except KeyboardInterrupt:
+        return STOPPED
+    except RankError:
+        return LOST
+    except ValueError as error:
+        if "this rank fails" in str(error):
+            return FAILED
+        traceback.print_exc()
+        return 1
+    if rank == 0:
+        report(json.dumps({"underflowed": training.underflowed}))
+    return FINISHED
