@@ -1,9 +1,11 @@
 """How long does an optimizer step take, next to torch's own? Interleaved, one run, ratios.
 
-Each round times every optimizer once, in turn, on the same tensors; the ratio to a baseline is
-the median over rounds of the ratio within a round, so that a slow moment hits both.
+Each round times every optimizer once, in turn, on tensors of equal shapes; the ratio to a baseline
+is the median over rounds of the ratio within a round, so that a slow moment hits both. On a busy
+machine ``--threads 1 --cpu-time`` counts the time that the thread was running, not the waiting.
 
-    python benchmarks/step.py [--sizes 10 85] [--threads 1 2] [--rounds 15] [--quick]
+    python benchmarks/step.py [--sizes 10 85] [--threads 1 2] [--rounds 15] [--quick] [--cpu-time]
+    python benchmarks/step.py --device cuda
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +30,9 @@ from mirrormargin import MirrorAdam, MirrorDescent
 
 GENERAL = (1.1, 1.3, 1.75, 4.0, 10.0)
 CLOSED = (1.5, 2.0, 3.0)
-LR = 1e-9  # the step must be taken, the weights should stay where they are
+ADAM = (1.05, 1.1, 1.5, 1.75, 2.0, 4.0)
+LR = 1e-6  # u must move, for a weight whose u does not is not computed; where to is no matter
+LARGE = 20_000_000  # from here on only what fits into memory together
 
 
 def transformer_shapes(total: int) -> list[tuple[int, ...]]:
@@ -43,71 +49,128 @@ LAYOUTS: dict[str, Callable[[int], list[tuple[int, ...]]]] = {
 }
 
 
-def literal_step(params: list[Tensor], p: float) -> Callable[[], None]:
+class Literal(torch.optim.Optimizer):
     """The equations as one would first write them."""
 
+    def __init__(self, params: list[Tensor], p: float) -> None:
+        super().__init__(params, {"p": p})
+
     @torch.no_grad()
-    def step() -> None:
-        for w in params:
-            assert w.grad is not None
-            u = w.sign() * w.abs() ** (p - 1) - LR * w.grad
-            w.copy_(u.sign() * u.abs() ** (1 / (p - 1)))
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            p = group["p"]
+            for w in group["params"]:
+                u = w.sign() * w.abs() ** (p - 1) - LR * w.grad
+                w.copy_(u.sign() * u.abs() ** (1 / (p - 1)))
 
-    return step
+
+@dataclass
+class Contestant:
+    """An optimizer, the dtype of its weights, and what it is compared with."""
+
+    make: Callable[[list[Tensor]], torch.optim.Optimizer]
+    dtype: torch.dtype = torch.float32
+    adam: str = "torch AdamW fused"
 
 
-def contestants(quick: bool) -> dict[str, Callable[[list[Tensor]], Callable[[], object]]]:
-    """Name -> what makes the step function for given parameters."""
-    torch_fused = {"lr": LR, "fused": True}
-    made: dict[str, Callable[[list[Tensor]], Callable[[], object]]] = {
-        "torch SGD fused": lambda params: torch.optim.SGD(params, **torch_fused).step,
-        "torch AdamW fused": lambda params: torch.optim.AdamW(params, **torch_fused).step,
+def contestants(quick: bool, is_large: bool) -> dict[str, Contestant]:
+    """Who takes part, by name."""
+    made = {
+        "torch SGD fused": Contestant(lambda w: torch.optim.SGD(w, LR, fused=True)),
+        "torch AdamW fused": Contestant(lambda w: torch.optim.AdamW(w, LR, fused=True)),
     }
     for p in (*((1.1,) if quick else GENERAL), *CLOSED):
-        made[f"MirrorDescent p={p:g}"] = lambda params, p=p: MirrorDescent(params, LR, p).step
-    for p in (1.1, 2.0) if quick else (1.1, 1.5, 2.0, 4.0):
-        made[f"MirrorAdam p={p:g}"] = lambda params, p=p: MirrorAdam(params, LR, p).step
-    for name, options in (
-        ("normalized", {"step_rule": "normalized"}),
-        ("momentum", {"momentum": 0.9}),
-    ):
-        made[f"MirrorDescent p=1.1 {name}"] = lambda params, options=options: (
-            MirrorDescent(params, LR, 1.1, **options).step
+        made[f"MirrorDescent p={p:g}"] = Contestant(lambda w, p=p: MirrorDescent(w, LR, p))
+    for p in (1.1, 2.0) if quick else ADAM:
+        made[f"MirrorAdam p={p:g}"] = Contestant(lambda w, p=p: MirrorAdam(w, LR, p))
+    variants: dict[str, dict[str, Any]] = {
+        "normalized": {"step_rule": "normalized"},
+        "momentum": {"momentum": 0.9},
+    }
+    paths: dict[str, dict[str, Any]] = {"foreach": {"foreach": True}, "plain": {"fused": False}}
+    for name, options in ({} if is_large else variants | ({} if quick else paths)).items():
+        made[f"MirrorDescent p=1.1 {name}"] = Contestant(
+            lambda w, options=options: MirrorDescent(w, LR, 1.1, **options)
         )
-    made["literal eager p=1.1"] = lambda params: literal_step(params, 1.1)
+    if not quick and not is_large:
+        for name, options in paths.items():
+            made[f"MirrorAdam p=1.1 {name}"] = Contestant(
+                lambda w, options=options: MirrorAdam(w, LR, 1.1, **options)
+            )
+        baseline = "torch AdamW fused bf16"
+        made[baseline] = Contestant(
+            lambda w: torch.optim.AdamW(w, LR, fused=True), torch.bfloat16, baseline
+        )
+        for p in (1.1, 2.0):
+            made[f"MirrorAdam p={p:g} bf16"] = Contestant(
+                lambda w, p=p: MirrorAdam(w, LR, p), torch.bfloat16, baseline
+            )
+    made["literal eager p=1.1"] = Contestant(lambda w: Literal(w, 1.1))
     return made
 
 
-def measure(shapes: list[tuple[int, ...]], rounds: int, quick: bool) -> None:
+def count_bytes(params: list[Tensor], optimizer: torch.optim.Optimizer) -> int:
+    """Of the weights and of what the optimizer keeps, gradients not included."""
+    states = [x for state in optimizer.state.values() for x in state.values()]
+    tensors = [*params, *(x for x in states if isinstance(x, Tensor))]
+    return sum(x.numel() * x.element_size() for x in tensors)
+
+
+def measure(
+    shapes: list[tuple[int, ...]],
+    rounds: int,
+    quick: bool,
+    clock: Callable[[], float],
+    device: torch.device,
+) -> None:
     generator = torch.Generator().manual_seed(0)
-    weights = [torch.randn(shape, generator=generator) * 0.02 for shape in shapes]
-    grads = [torch.randn(shape, generator=generator) * 0.01 for shape in shapes]
+    weights = [(torch.randn(shape, generator=generator) * 0.02).to(device) for shape in shapes]
+    drawn = [(torch.randn(shape, generator=generator) * 0.01).to(device) for shape in shapes]
+    grads = {torch.float32: drawn}
     count = sum(weight.numel() for weight in weights)
-    steps = {}
-    for name, make in contestants(quick).items():  # each has weights of its own
-        params: list[Tensor] = [torch.nn.Parameter(weight.clone()) for weight in weights]
-        for param, grad in zip(params, grads, strict=True):
+    entered = contestants(quick, count > LARGE)
+    steps: dict[str, Callable[[], object]] = {}
+    size: dict[str, float] = {}
+    for name, one in entered.items():  # each has weights of its own
+        if one.dtype not in grads:
+            grads[one.dtype] = [grad.to(one.dtype) for grad in grads[torch.float32]]
+        params: list[Tensor] = [torch.nn.Parameter(w.to(one.dtype, copy=True)) for w in weights]
+        for param, grad in zip(params, grads[one.dtype], strict=True):
             param.grad = grad
-        steps[name] = make(params)
+        optimizer = one.make(params)
+        steps[name] = optimizer.step
         steps[name]()
+        size[name] = count_bytes(params, optimizer) / count
     times: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(rounds):
         for name, step in steps.items():
-            start = time.perf_counter()
+            synchronize(device)
+            start = clock()
             step()
-            times[name].append(time.perf_counter() - start)
-    print(f"  {'':32} {'ns/value':>9} {'/ AdamW':>8} {'/ SGD':>8} {'literal /':>10}")
-    for name in steps:
+            synchronize(device)
+            times[name].append(clock() - start)
+    columns = f"{'ns/value':>9} {'bytes/value':>12} {'/ AdamW':>8} {'/ SGD':>8} {'literal /':>10}"
+    print(f"  {'':32} {columns}")
+    for name, one in entered.items():
         ratios = [
             statistics.median(a / b for a, b in zip(*pair, strict=True))
             for pair in (
-                (times[name], times["torch AdamW fused"]),
+                (times[name], times[one.adam]),
                 (times[name], times["torch SGD fused"]),
                 (times["literal eager p=1.1"], times[name]),
             )
         ]
         each = statistics.median(times[name]) / count * 1e9
-        print(f"  {name:32} {each:9.2f} {ratios[0]:8.2f} {ratios[1]:8.2f} {ratios[2]:10.1f}")
+        print(
+            f"  {name:32} {each:9.2f} {size[name]:12.1f} {ratios[0]:8.2f} {ratios[1]:8.2f}"
+            f" {ratios[2]:10.1f}"
+        )
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done what it was asked to."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
 
 
 def measure_memory() -> None:
@@ -163,25 +226,38 @@ def measure_compilation() -> None:
         print(f"  {kind}: {seconds[0]} s to compile, {seconds[1]} s from the cache")
 
 
+def _numba_target() -> str:
+    """What compiled code is held to; the host's own CPU unless Numba's variables say otherwise."""
+    return os.environ.get("NUMBA_CPU_NAME", "host")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[10, 85], help="million values")
     parser.add_argument("--threads", type=int, nargs="+", default=[torch.get_num_threads()])
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--quick", action="store_true", help="fewer optimizers and layouts")
+    parser.add_argument("--cpu-time", action="store_true", help="of the calling thread")
     arguments = parser.parse_args()
-    print("First step of a process:")
-    measure_compilation()
-    print("Memory:")
-    measure_memory()
+    clock = time.thread_time if arguments.cpu_time else time.perf_counter
+    if arguments.device.type == "cpu":
+        capability = torch.backends.cpu.get_cpu_capability()
+        print(f"CPU features: torch {capability}, Numba {_numba_target()}")
+        print("First step of a process:")
+        measure_compilation()
+        print("Memory:")
+        measure_memory()
     for threads in arguments.threads:
         torch.set_num_threads(threads)
         for millions in arguments.sizes:
             for name, layout in LAYOUTS.items():
                 if name != "150 tensors" and (arguments.quick or millions > 20):
                     continue
-                print(f"{name}, {millions}M float32 values, {threads} threads:")
-                measure(layout(millions * 1_000_000), arguments.rounds, arguments.quick)
+                where = f"{threads} threads" if arguments.device.type == "cpu" else arguments.device
+                print(f"{name}, {millions}M float32 values, {where}:")
+                shapes = layout(millions * 1_000_000)
+                measure(shapes, arguments.rounds, arguments.quick, clock, arguments.device)
 
 
 if __name__ == "__main__":

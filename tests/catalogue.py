@@ -21,11 +21,31 @@ DESCENT_EXTRAS = {
     "nesterov": {"momentum": 0.9, "nesterov": True},
     "decay": {"weight_decay": 0.1},
     "momentum-decay-scale": {"momentum": 0.5, "weight_decay": 0.05, "scale": 0.3},
+    "caution": {"momentum": 0.9, "caution": True},
+    "nesterov-decay-caution": {
+        "momentum": 0.9,
+        "nesterov": True,
+        "weight_decay": 0.1,
+        "caution": True,
+    },
+    "narrow": {"state_dtype": torch.bfloat16},
+    "momentum-narrow": {"momentum": 0.9, "state_dtype": torch.bfloat16},
 }
+CLIPPED = {
+    "clip": {"clip": 0.1},
+    "clip-group-maximize": {"clip": 0.2, "norm_over": "group", "maximize": True},
+    "clip-momentum-caution": {"clip": 0.1, "momentum": 0.5, "caution": True},
+}  # extras of constant steps alone
 ADAM_EXTRAS = {
     "bare": {},
     "decay": {"weight_decay": 0.1},
     "amsgrad-scale": {"amsgrad": True, "scale": 0.3},
+    "caution": {"caution": True},
+    "clip": {"clip": 0.05},
+    "clip-group-caution": {"clip": 0.1, "norm_over": "group", "caution": True, "maximize": True},
+    "narrow": {"state_dtype": torch.bfloat16},
+    "amsgrad-scale-narrow": {"amsgrad": True, "scale": 0.3, "state_dtype": torch.bfloat16},
+    "caution-narrow": {"caution": True, "state_dtype": torch.bfloat16},
 }
 SHAPES = ((7, 13), (5,), (), (2, 3, 4), (600,))
 

@@ -8,6 +8,8 @@ import torch
 
 pytest.importorskip("numba", reason="compiled code needs Numba", exc_type=ImportError)
 
+from float32_range import ulp_error, whole_range
+
 from mirrormargin import MirrorDescent
 from mirrormargin.geometry.float32_norms import largest_entries, scaled_power_sums
 from mirrormargin.geometry.float32_powers import power_constants, power_tensors
@@ -37,31 +39,6 @@ EXPONENTS = (
 )
 
 
-def _whole_range(r: float) -> np.ndarray:
-    """Every 4,000th float32, all special values, and where |x|^r is neither 0 nor inf."""
-    patterns = np.arange(0, 0x7F800001, 4001, dtype=np.uint32).view(np.float32)
-    rng = np.random.default_rng(0)
-    exponents = rng.uniform(-min(151 / r, 149), min(129 / r, 128), 200_000)
-    special = [0.0, 1.0, np.inf, np.nan, 1e-45, 1.1754944e-38, 3.4028235e38]
-    with np.errstate(over="ignore"):
-        x = np.concatenate([patterns, np.exp2(exponents), special]).astype(np.float32)
-    x *= np.where(rng.random(len(x)) < 0.5, -1, 1).astype(np.float32)
-    # In order of size: kernels work on blocks, and one huge value sends its block the slow way.
-    return x[np.argsort(np.abs(x))]
-
-
-def _ulp_error(got: np.ndarray, exact: np.ndarray) -> float:
-    with np.errstate(over="ignore"):
-        nearest = exact.astype(np.float32)
-    assert np.array_equal(np.isnan(got), np.isnan(nearest))
-    assert np.array_equal(np.isinf(got), np.isinf(nearest))
-    assert np.array_equal(np.signbit(got) & ~np.isnan(got), np.signbit(nearest) & ~np.isnan(got))
-    finite = np.isfinite(nearest)
-    with np.errstate(over="ignore"):
-        spacing = np.spacing(np.minimum(np.abs(nearest[finite]), 3e38)).astype(np.float64)
-    return float(np.max(np.abs(got[finite].astype(np.float64) - exact[finite]) / spacing))
-
-
 def _compiled(x: torch.Tensor, r: float) -> torch.Tensor:
     y = torch.empty_like(x)
     power_tensors([x], [y], r)
@@ -73,17 +50,17 @@ def _compiled(x: torch.Tensor, r: float) -> torch.Tensor:
 @pytest.mark.parametrize("p", EXPONENTS)
 def test_every_path_is_within_four_ulp(power, direction, p):
     r = p - 1 if direction == "dual" else 1 / (p - 1)
-    x = _whole_range(r)
+    x = whole_range(r)
     with np.errstate(over="ignore", under="ignore"):
         exact = np.copysign(np.abs(x.astype(np.float64)) ** r, x)
-    assert _ulp_error(power(torch.from_numpy(x), r).numpy(), exact) <= 4
+    assert ulp_error(power(torch.from_numpy(x), r).numpy(), exact) <= 4
 
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("p", EXPONENTS)
 def test_a_step_lands_within_four_ulp_of_its_dual(fused, p):
     """From w = u = 0 a step of length 1 along -u reaches the dual u exactly."""
-    u = _whole_range(1 / (p - 1))
+    u = whole_range(1 / (p - 1))
     u = u[u != 0]
     weight = torch.nn.Parameter(torch.zeros(len(u)))
     weight.grad = torch.from_numpy(-u)
@@ -92,7 +69,7 @@ def test_a_step_lands_within_four_ulp_of_its_dual(fused, p):
         exact = np.copysign(np.abs(u.astype(np.float64)) ** (1 / (p - 1)), u)
     got = weight.detach().numpy()
     underflow = (got == 0) & (np.abs(exact) < 1.4e-45)  # a kept +0 has no sign to compare
-    assert _ulp_error(got[~underflow], exact[~underflow]) <= 4
+    assert ulp_error(got[~underflow], exact[~underflow]) <= 4
 
 
 @pytest.mark.parametrize("exponent", [1.01, 1.1, 1.5, 2.0, 3.0, 4.0, 11.0, 101.0])
@@ -133,17 +110,17 @@ def test_powers_of_one_and_zero_are_exact():
 @pytest.mark.parametrize("n", INTEGER_POWERS)
 def test_integer_powers_are_rounded_almost_once(n):
     """Two float32 carry the intermediate results: repeated squaring in one is off by 4 ulp."""
-    x = _whole_range(n)
+    x = whole_range(n)
     with np.errstate(over="ignore", under="ignore"):
         exact = np.copysign(np.abs(x.astype(np.longdouble)) ** n, x).astype(np.float64)
-    assert _ulp_error(_compiled(torch.from_numpy(x), float(n)).numpy(), exact) <= 1.01
+    assert ulp_error(_compiled(torch.from_numpy(x), float(n)).numpy(), exact) <= 1.01
 
 
 @pytest.mark.parametrize("p", [p for p in EXPONENTS if p >= 1.01])
 def test_the_fast_path_is_what_the_accuracy_test_tests(p):
     """Most of the sample must qualify for the polynomial."""
     r = 1 / (p - 1)
-    x = np.abs(_whole_range(r))
+    x = np.abs(whole_range(r))
     low, high = (np.array(c, np.int32).view(np.float32) for c in power_constants(r)[9:11])
     with np.errstate(invalid="ignore"):
         assert np.mean((x >= low) & (x < high)) > 0.2

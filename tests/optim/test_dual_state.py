@@ -263,6 +263,28 @@ def test_replaced_data_is_noticed():
     assert weight.detach().tolist() == pytest.approx([5.0, 5.0], rel=0.01)
 
 
+@PATH
+@pytest.mark.parametrize("swap", ["swap_tensors", "to"])
+def test_swapped_parameters_are_noticed(path, swap):
+    """The tensor behind a parameter may change while the optimizer holds the same object."""
+    model = nn.Linear(3, 4)
+    optimizer = _fresh(list(model.parameters()), path=path)
+    set_gradients(list(model.parameters()), 0)
+    optimizer.step()
+    old = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        if swap == "to":
+            model.to(torch.float64).to(torch.float32)
+        else:
+            for param in model.parameters():
+                param.grad = None
+                torch.utils.swap_tensors(param, nn.Parameter(torch.full_like(param, 0.25)))
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(old)
+    _expect_like_new(list(model.parameters()), optimizer, path)
+
+
 @pytest.mark.parametrize(
     ("saver", "loader"),
     [

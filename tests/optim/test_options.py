@@ -49,12 +49,24 @@ BAD_DESCENT = [
     ({"potential": "l1"}, "potential is 'l1': give a Potential, or None"),
     ({"potential": HypentropyPotential(1.0), "p": 1.5}, "leave them out"),
     ({"potential": HypentropyPotential(1.0), "step_rule": "normalized"}, "has no dual norm"),
+    ({"potential": HypentropyPotential(1.0), "clip": 1.0}, "has no dual norm, which clip needs"),
+    ({"clip": 0.0}, "clip is 0.0: give a number above 0; or None"),
+    ({"clip": 1.0, "step_rule": "normalized"}, "which divides by the norm: use clip=None"),
+    ({"clip": 1.0, "step_rule": "polyak"}, "which needs the loss's own gradient: use clip=None"),
+    ({"caution": True}, "caution=True needs momentum"),
+    ({"state_dtype": torch.float16}, r"state_dtype is torch.float16: give torch.float32, torch.b"),
+    ({"state_dtype": torch.bfloat16, "fused": True}, "fused=True keeps no state in bfloat16"),
+    ({"capturable": True, "fused": True}, "plain torch operations: use fused=None"),
+    ({"capturable": True, "nonfinite": "skip"}, "nonfinite is 'skip', use \"propagate\""),
+    ({"capturable": True, "step_rule": "polyak"}, "Polyak's step is found by reading"),
 ]
 BAD_ADAM = [
     ({"betas": (1.0, 0.9)}, r"betas\[0\] is 1.0: give a number of at least 0 and below 1"),
     ({"betas": 0.9}, "betas is 0.9: give two numbers"),
     ({"eps": -1e-8}, "eps is -1e-08: give a number of at least 0"),
     ({"p": 1.0}, "p is 1.0: give a number above 1 and below inf"),
+    ({"norm_over": "model"}, "norm_over is 'model': give one of tensor, group"),
+    ({"caution": "yes"}, "caution is 'yes': give"),
 ]
 
 
@@ -173,10 +185,17 @@ def test_complex_parameters_are_refused():
 
 
 def test_fused_is_refused_where_it_cannot_be():
-    with pytest.raises(OptimizerError, match="fused=True needs dense float32 CPU"):
+    with pytest.raises(
+        OptimizerError, match="fused=True needs dense float32, bfloat16 or float16 CPU"
+    ):
         MirrorDescent(make_params(torch.float64), lr=0.1, fused=True)
     with pytest.raises(OptimizerError, match="fused=True needs"):
         MirrorAdam(make_params(), fused=True, potential=HypentropyPotential())
+
+
+def test_narrow_state_is_refused_for_wide_weights():
+    with pytest.raises(OptimizerError, match="narrower than parameter 0, which is float64"):
+        MirrorAdam(make_params(torch.float64), state_dtype=torch.bfloat16)
 
 
 def test_an_lp_potential_sets_p_and_scale():

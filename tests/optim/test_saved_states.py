@@ -68,9 +68,10 @@ def test_what_is_saved_has_the_form_that_earlier_versions_read(name):
     now = optimizer.state_dict()
     assert now.keys() == then.keys()
     for mine, other in zip(now["param_groups"], then["param_groups"], strict=True):
-        assert mine.keys() == other.keys()
+        assert mine.keys() >= other.keys()  # more are ignored
     for index, state in then["state"].items():
         assert now["state"][index].keys() == state.keys()
         for key, value in state.items():
-            same = torch.equal if isinstance(value, torch.Tensor) else lambda a, b: a == b
+            is_tensor = isinstance(value, torch.Tensor)
+            same = torch.equal if is_tensor else lambda a, b: a == b  # step was an integer
             assert same(now["state"][index][key], value), key

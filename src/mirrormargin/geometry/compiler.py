@@ -36,7 +36,7 @@ from typing import Any
 from mirrormargin.errors import MirrorMarginWarning, MissingNumbaError
 from mirrormargin.runs import hold_lock
 
-__all__ = ["WITHOUT_NUMBA", "CompiledFunction", "has_numba", "require_numba"]
+__all__ = ["WITHOUT_NUMBA", "CompiledFunction", "find_numba_failure", "has_numba", "require_numba"]
 
 WITHOUT_NUMBA = "MIRRORMARGIN_WITHOUT_NUMBA"  # the environment variable
 
@@ -103,7 +103,7 @@ class CompiledFunction:
 
 def has_numba() -> bool:
     """Whether compiled code can run here. Warns, once, if it should but cannot."""
-    failure = _find_failure()
+    failure = find_numba_failure()
     if failure is not None and not _is_switched_off():
         _warn(failure)
     return failure is None
@@ -118,13 +118,13 @@ def require_numba(what: str) -> None:
     Raises:
         MissingNumbaError: (an ImportError) Says why not, and what to do.
     """
-    failure = _find_failure()
+    failure = find_numba_failure()
     if failure is not None:
         raise MissingNumbaError(f"{what} runs in compiled code only, but {failure}")
 
 
 @functools.cache
-def _find_failure() -> str | None:
+def find_numba_failure() -> str | None:
     """Why compiled code cannot run; None if it can."""
     if _is_switched_off():
         return f"{WITHOUT_NUMBA} is set in the environment: unset it to use Numba"

@@ -14,6 +14,8 @@ A kernel works on tensors given by address, one chunk at a time::
 
     run(square, sizes, pointers)
 
+``@kernel_family`` makes one such kernel for each kind of exponent, and compiles those in use.
+
 Numba compiles it, without fast-math, into a C callback that takes chunks until none is left.
 The calling thread runs it alone, or shares the chunks with torch's own OpenMP threads or with
 Python threads. OpenMP comes first because torch's idle threads spin for milliseconds after each
@@ -28,6 +30,7 @@ import ctypes
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -42,6 +45,7 @@ __all__ = [
     "BLOCK",
     "CHUNK",
     "SOURCES",
+    "KernelFamily",
     "bits_float",
     "compiled",
     "float_bits",
@@ -49,6 +53,7 @@ __all__ = [
     "fma",
     "inlined",
     "kernel",
+    "kernel_family",
     "offset",
     "open_job",
     "rename",
@@ -65,8 +70,9 @@ _MIN_PARALLEL = 4 * CHUNK  # below this a second thread costs more than it saves
 
 inlined: Any = njit(inline="always", error_model="numpy")
 # A loop over one block. It takes addresses and not arrays: passing an array costs more than the
-# loop, and LLVM vectorises small functions of pointers reliably.
-compiled: Any = njit(error_model="numpy")
+# loop, and LLVM vectorises small functions of pointers reliably. Only kernels call it: wrappers
+# for other callers would take a quarter of the time to compile.
+compiled: Any = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def rename(suffix: object) -> Callable[[Any], Any]:
@@ -186,6 +192,36 @@ def kernel(*sources: str) -> Callable[[Callable[[int], Callable[..., None]]], Co
     )
 
 
+class KernelFamily:
+    """One kernel for each kind of exponent: ``family[kind]``.
+
+    Each is compiled when it is first used. ``kind`` is a constant in its code, so Numba drops the
+    branches of other kinds before it compiles them; one kernel with all branches would take
+    four times as long.
+    """
+
+    def __init__(
+        self, factory: Callable[[int, int], Callable[..., None]], sources: tuple[str, ...]
+    ):
+        self.sources = (*SOURCES, *sources)
+        self._factory = factory
+        self._kernels: dict[int, CompiledFunction] = {}
+
+    def __getitem__(self, kind: int) -> CompiledFunction:
+        if kind not in self._kernels:
+            # The name tells the members apart, for Numba's cache and for the linker.
+            make = kernel(*self.sources)
+            self._kernels.setdefault(kind, make(lambda v: rename(kind)(self._factory(v, kind))))
+        return self._kernels[kind]
+
+
+def kernel_family(
+    *sources: str,
+) -> Callable[[Callable[[int, int], Callable[..., None]]], KernelFamily]:
+    """Decorate the factory of a kernel that takes the digest and the kind of exponent."""
+    return lambda factory: KernelFamily(factory, sources)
+
+
 def run(
     body: CompiledFunction,
     sizes: list[int],
@@ -207,15 +243,14 @@ def run(
         options: Numbers that all tensors share.
         out_columns: How many numbers each chunk writes.
     """
-    chunks = _make_chunks(np.asarray(sizes, np.int64))
+    chunks = _make_chunks(tuple(sizes))
     addresses = np.ascontiguousarray(np.asarray(pointers, np.uint64).reshape(-1, len(sizes)))
     if scalars is None:
         scalars = np.empty((len(sizes), 0))
     scalars = np.ascontiguousarray(scalars, np.float64)
     numbers = np.ascontiguousarray([] if options is None else options, np.float64)
     out = np.zeros((len(chunks), out_columns))
-    total = int(np.sum(sizes)) if sizes else 0
-    num_threads = 1 if total < _MIN_PARALLEL else min(torch.get_num_threads(), len(chunks))
+    num_threads = 1 if sum(sizes) < _MIN_PARALLEL else min(torch.get_num_threads(), len(chunks))
     scratch = np.empty((num_threads, SCRATCH_ROWS, BLOCK), np.float32)
     shape = (len(chunks), len(sizes), len(addresses), scalars.shape[1], len(numbers), out_columns)
     arrays = (chunks, addresses, scalars, numbers, out, scratch)
@@ -225,12 +260,16 @@ def run(
     return chunks[:, 0], out
 
 
-def _make_chunks(sizes: np.ndarray) -> np.ndarray:
+@lru_cache(maxsize=64)
+def _make_chunks(numbers: tuple[int, ...]) -> np.ndarray:
+    sizes = np.asarray(numbers, np.int64)
     counts = -(-sizes // CHUNK)
     tensor = np.repeat(np.arange(len(sizes)), counts)
     start = (np.arange(len(tensor)) - np.repeat(np.cumsum(counts) - counts, counts)) * CHUNK
     stop = np.minimum(start + CHUNK, sizes[tensor])
-    return np.ascontiguousarray(np.stack([tensor, start, stop], axis=1), np.int64)
+    chunks = np.ascontiguousarray(np.stack([tensor, start, stop], axis=1), np.int64)
+    chunks.flags.writeable = False  # every step with these sizes gets the same array
+    return chunks
 
 
 _entry_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)

@@ -17,12 +17,13 @@ from mirrormargin.geometry.float32_kernels import (
     float_bits,
     floats,
     kernel,
+    kernel_family,
     offset,
     open_job,
     run,
     take_chunk,
 )
-from mirrormargin.geometry.float32_powers import power_block, power_constants
+from mirrormargin.geometry.float32_powers import power_block, power_constants, power_kind
 
 __all__ = ["largest_entries", "scaled_power_sums"]
 
@@ -64,8 +65,11 @@ def _sum(address, num):
     return total
 
 
-@kernel(*_SOURCES)
-def _power_sum_kernel(version):
+_SQUARE = -1  # a kind of exponent beside those of ``power_kind``
+
+
+@kernel_family(*_SOURCES)
+def _power_sum_kernels(version, kind):
     def work(counters):
         chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
         k = take_chunk(counters)
@@ -74,7 +78,13 @@ def _power_sum_kernel(version):
             total = 0.0
             for low in range(start, stop, BLOCK):
                 x, num = offset(pointers[0, tensor], low), min(BLOCK, stop - low)
-                total += _power_sum(x, num, scalars[tensor, 0], options, scratch)
+                row = offset(scratch, 3 * BLOCK)
+                _scale(x, row, num, scalars[tensor, 0])
+                if kind == _SQUARE:
+                    _square(row, num)
+                else:
+                    power_block(kind, row, row, num, options, scratch)
+                total += _sum(row, num)
             out[k, 0] = total
             k = take_chunk(counters)
 
@@ -82,17 +92,17 @@ def _power_sum_kernel(version):
 
 
 @compiled
-def _power_sum(x_address, num, scale, options, scratch):
-    row = offset(scratch, 3 * BLOCK)
+def _scale(x_address, row, num, scale):
     x, scaled = floats(x_address, num), floats(row, num)
     for i in range(num):
         scaled[i] = f32(scale * abs(np.float64(x[i])))
-    if options[0] == 2.0:
-        for i in range(num):
-            scaled[i] = scaled[i] * scaled[i]
-    else:
-        power_block(row, row, num, options, scratch)
-    return _sum(row, num)
+
+
+@compiled
+def _square(row, num):
+    scaled = floats(row, num)
+    for i in range(num):
+        scaled[i] = scaled[i] * scaled[i]
 
 
 def largest_entries(tensors) -> np.ndarray:
@@ -117,7 +127,7 @@ def scaled_power_sums(tensors, exponent: float) -> tuple[np.ndarray, np.ndarray]
     usable = np.isfinite(largest) & (largest > 0)
     inverse = np.where(usable, 1.0 / np.where(usable, largest, 1.0), 0.0)
     owner, out = run(
-        _power_sum_kernel,
+        _power_sum_kernels[_SQUARE if exponent == 2 else power_kind(exponent)],
         [x.numel() for x in tensors],
         [[x.data_ptr() for x in tensors]],
         inverse[:, None],

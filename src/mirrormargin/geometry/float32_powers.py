@@ -27,7 +27,7 @@ from mirrormargin.geometry.float32_kernels import (
     floats,
     fma,
     inlined,
-    kernel,
+    kernel_family,
     offset,
     open_job,
     run,
@@ -35,7 +35,16 @@ from mirrormargin.geometry.float32_kernels import (
 )
 from mirrormargin.geometry.integer_powers import power_block_of, to_integer, with_sign
 
-__all__ = ["SOURCES", "power_block", "power_constants", "power_tensors"]
+__all__ = [
+    "HIGH",
+    "LOW",
+    "MIDDLE",
+    "SOURCES",
+    "power_block",
+    "power_constants",
+    "power_kind",
+    "power_tensors",
+]
 
 SOURCES = (*integer_powers.SOURCES, __file__)
 
@@ -69,23 +78,34 @@ _E1, _E2, _E3, _E4, _E5, _E6 = (
 )
 _ARTANH = (0.33333388274702286, 0.1998875928439677, 0.14936200418277745)
 
-HIGH_POWER = 1.25  # from here on results can underflow, and tiny |x| need no care
+_MIDDLE_POWER = 1.25  # from here on results can underflow, and tiny |x| need no care
+_HIGH_POWER = 3.5  # from here on r log2|x| needs more than one float32
 _LARGEST_FAST_POWER = 100.0  # above it two float32 are not enough: p < 1.01 is rare and slow
-PRECISE_POWER = 3.5  # from here on r log2|x| needs more than one float32
+
+# The kinds of exponent, each with a kernel of its own; INTEGER_POWERS are kinds as well.
+LOW, MIDDLE, HIGH = range(3)
+
+
+def power_kind(r: float) -> int:
+    """The kind of the exponent ``r > 0``."""
+    integer = to_integer(r)
+    if integer:
+        return integer
+    return LOW if r < _MIDDLE_POWER else MIDDLE if r < _HIGH_POWER else HIGH
 
 
 def power_constants(r: float) -> np.ndarray:
     """The constants that the kernels need for the exponent ``r > 0``, as float64.
 
     Order: r, its two parts times 2^-23, 2r/ln 2 in two parts, three artanh coefficients times
-    that, the smallest |x| the fast path takes literally, the bit patterns of |x| between which
-    the fast path is valid, and r as an integer if it is one of those with a shorter way.
+    that, the smallest |x| the fast path takes literally, and the bit patterns of |x| between which
+    the fast path is valid.
     """
     split = np.float32(r).view(np.uint32) & np.uint32(0xFFFFFF00)  # 16 bits: e * r_high is exact
     r_high = float(split.view(np.float32))
     slope = 2 * r / math.log(2)
     slope_high = float(np.float32(slope))
-    if r >= HIGH_POWER:
+    if r >= _MIDDLE_POWER:
         clamp, lowest = 2.0 ** (-152 / r), 0.0
         highest = 2.0 ** (100 / r) if r <= _LARGEST_FAST_POWER else 0.0
     else:
@@ -98,7 +118,6 @@ def power_constants(r: float) -> np.ndarray:
         + [slope * c for c in _ARTANH]
         + [clamp]
         + bits
-        + [to_integer(r)]
     )
 
 
@@ -178,7 +197,7 @@ def split_low(a):
 @compiled
 def exponent_low(num, constants, scratch):
     """As ``exponent_high`` where one float32 of s is enough."""
-    shift = f32(_ROUND_LOW if constants[0] < HIGH_POWER else _ROUND_HIGH)
+    shift = f32(_ROUND_LOW if constants[0] < _MIDDLE_POWER else _ROUND_HIGH)
     exponent, ratio = floats(scratch, num), floats(offset(scratch, BLOCK), num)
     r_high, r_low = f32(constants[1]), f32(constants[2])
     slope, slope_low = f32(constants[3]), f32(constants[4])
@@ -202,44 +221,37 @@ def finish_low(rounded, fraction, x):
     return with_sign(power if x != _ZERO else _ZERO, x)
 
 
-@compiled
-def power_block(x, y, num, constants, scratch):
+@inlined
+def power_block(kind, x, y, num, constants, scratch):
     """y = sign(x) |x|^r for num <= BLOCK floats at the addresses x and y, which may be equal."""
-    n = int(constants[11])
-    if n == 4:
+    if kind == 4:
         _power_4(x, y, num)
-    elif n == 5:
+    elif kind == 5:
         _power_5(x, y, num)
-    elif n == 10:
+    elif kind == 10:
         _power_10(x, y, num)
-    elif n == 20:
+    elif kind == 20:
         _power_20(x, y, num)
+    elif kind == HIGH:
+        if _split_high_block(x, num, constants, scratch):
+            exponent_high(num, constants, scratch)
+            _finish_high_block(x, y, num, scratch)
+        else:
+            power_plain(x, y, num, constants[0])
+    elif kind == MIDDLE:
+        if _split_middle_block(x, num, constants, scratch):
+            exponent_low(num, constants, scratch)
+            _finish_high_block(x, y, num, scratch)
+        else:
+            power_plain(x, y, num, constants[0])
+    elif _split_low_block(x, num, constants, scratch):
+        exponent_low(num, constants, scratch)
+        _finish_low_block(x, y, num, scratch)
     else:
-        _real_power_block(x, y, num, constants, scratch)
+        power_plain(x, y, num, constants[0])
 
 
 _power_4, _power_5, _power_10, _power_20 = (power_block_of(n) for n in (4, 5, 10, 20))
-
-
-@compiled
-def _real_power_block(x, y, num, constants, scratch):
-    if constants[0] >= HIGH_POWER:
-        precise = constants[0] >= PRECISE_POWER
-        top = _split_high_block(x, num, f32(constants[8]), precise, scratch)
-        if top < constants[10]:
-            if precise:
-                exponent_high(num, constants, scratch)
-            else:
-                exponent_low(num, constants, scratch)
-            _finish_high_block(x, y, num, scratch)
-            return
-    else:
-        bottom, top = _split_low_block(x, num, scratch)
-        if top < constants[10] and bottom >= constants[9]:
-            exponent_low(num, constants, scratch)
-            _finish_low_block(x, y, num, scratch)
-            return
-    power_plain(x, y, num, constants[0])
 
 
 @compiled
@@ -250,22 +262,31 @@ def power_plain(x_address, y_address, num, r):
         y[i] = math.copysign(math.pow(abs(np.float64(x[i])), r), np.float64(x[i]))
 
 
+# The first stage also says whether the fast path is valid for all entries of the block.
+
+
 @compiled
-def _split_high_block(x_address, num, clamp, precise, scratch):
+def _split_high_block(x_address, num, constants, scratch):
     x, exponent = floats(x_address, num), floats(scratch, num)
     s_high, s_low = floats(offset(scratch, BLOCK), num), floats(offset(scratch, 2 * BLOCK), num)
-    top = i32(0)
-    if precise:
-        for i in range(num):
-            a = abs(x[i])
-            top = max(top, float_bits(a))
-            exponent[i], s_high[i], s_low[i] = split_high(a, clamp)
-    else:
-        for i in range(num):
-            a = abs(x[i])
-            top = max(top, float_bits(a))
-            exponent[i], s_high[i] = split_middle(a, clamp)
-    return top
+    clamp, top = f32(constants[8]), i32(0)
+    for i in range(num):
+        a = abs(x[i])
+        top = max(top, float_bits(a))
+        exponent[i], s_high[i], s_low[i] = split_high(a, clamp)
+    return top < constants[10]
+
+
+@compiled
+def _split_middle_block(x_address, num, constants, scratch):
+    x, exponent = floats(x_address, num), floats(scratch, num)
+    ratio = floats(offset(scratch, BLOCK), num)
+    clamp, top = f32(constants[8]), i32(0)
+    for i in range(num):
+        a = abs(x[i])
+        top = max(top, float_bits(a))
+        exponent[i], ratio[i] = split_middle(a, clamp)
+    return top < constants[10]
 
 
 @compiled
@@ -277,7 +298,7 @@ def _finish_high_block(x_address, y_address, num, scratch):
 
 
 @compiled
-def _split_low_block(x_address, num, scratch):
+def _split_low_block(x_address, num, constants, scratch):
     x = floats(x_address, num)
     exponent, ratio = floats(scratch, num), floats(offset(scratch, BLOCK), num)
     bottom, top = i32(0x7FFFFFFF), i32(0)
@@ -286,7 +307,7 @@ def _split_low_block(x_address, num, scratch):
         top = max(top, float_bits(a))
         bottom = min(bottom, float_bits(a))
         exponent[i], ratio[i] = split_low(a)
-    return bottom, top
+    return top < constants[10] and bottom >= constants[9]
 
 
 @compiled
@@ -297,8 +318,8 @@ def _finish_low_block(x_address, y_address, num, scratch):
         y[i] = finish_low(rounded[i], fraction[i], x[i])
 
 
-@kernel(*SOURCES)
-def _power_kernel(version):
+@kernel_family(*SOURCES)
+def _power_kernels(version, kind):
     def work(counters):
         chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
         k = take_chunk(counters)
@@ -306,7 +327,7 @@ def _power_kernel(version):
             tensor, start, stop = chunks[k]
             for low in range(start, stop, BLOCK):
                 x, y = offset(pointers[0, tensor], low), offset(pointers[1, tensor], low)
-                power_block(x, y, min(BLOCK, stop - low), options, scratch)
+                power_block(kind, x, y, min(BLOCK, stop - low), options, scratch)
             k = take_chunk(counters)
 
     return work
@@ -315,7 +336,7 @@ def _power_kernel(version):
 def power_tensors(sources, targets, r: float) -> None:
     """targets = sign(x) |x|^r for lists of contiguous float32 CPU tensors."""
     run(
-        _power_kernel,
+        _power_kernels[power_kind(r)],
         [x.numel() for x in sources],
         [[x.data_ptr() for x in sources], [y.data_ptr() for y in targets]],
         options=power_constants(r),

@@ -13,7 +13,7 @@ from typing import Any
 
 from mirrormargin.arguments import check_number
 from mirrormargin.errors import GeometryError
-from mirrormargin.geometry.norms import widen
+from mirrormargin.geometry.norms import widen, working_copy
 from mirrormargin.geometry.potential import Potential, as_tensors
 
 __all__ = ["HypentropyPotential"]
@@ -44,8 +44,8 @@ class HypentropyPotential(Potential):
 
     def to_dual(self, weight: Any) -> Any:
         (w,), restore = as_tensors(weight)
-        return restore((widen(w) / self.beta).asinh().to(w.dtype))
+        return restore((working_copy(w) / self.beta).asinh().to(w.dtype))
 
     def to_primal(self, dual: Any) -> Any:
         (u,), restore = as_tensors(dual)
-        return restore((widen(u).sinh() * self.beta).to(u.dtype))
+        return restore((working_copy(u).sinh() * self.beta).to(u.dtype))

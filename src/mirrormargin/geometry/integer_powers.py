@@ -20,6 +20,7 @@ from mirrormargin.geometry.float32_kernels import (
     inlined,
     rename,
 )
+from mirrormargin.geometry.torch_powers import INTEGER_POWERS, to_integer
 
 __all__ = [
     "INTEGER_POWERS",
@@ -34,20 +35,8 @@ SOURCES = (*float32_kernels.SOURCES, __file__)
 
 f32, i32 = np.float32, np.int32
 
-INTEGER_POWERS = (4, 5, 10, 20)  # p = 1.25, 1.2, 1.1, 1.05
-
 _SIGN = i32(-(2**31))
 _INFINITY = f32(np.inf)
-
-
-def to_integer(r: float) -> int:
-    """The integer that may stand for ``r``, or 0.
-
-    1 / (1.1 - 1) is 9.999999999999991. Over the float32 range, |log2 x| <= 149, replacing it by
-    10 changes the result by 1e-12.
-    """
-    n = round(r)
-    return n if n in INTEGER_POWERS and abs(r - n) * 149 < 1e-9 else 0
 
 
 @inlined

@@ -24,7 +24,14 @@ from torch import Tensor
 
 from mirrormargin.arguments import check_exponent, check_number
 from mirrormargin.errors import GeometryError
-from mirrormargin.geometry.norms import bregman_terms, lp_norm, signed_power, widen
+from mirrormargin.geometry.norms import (
+    bregman_terms,
+    lp_norm,
+    signed_power,
+    sum_powers,
+    widen,
+    working_copy,
+)
 from mirrormargin.geometry.potential import Potential, as_pair, as_tensors
 
 __all__ = ["LpPotential", "check_scale", "directional_divergence"]
@@ -85,7 +92,7 @@ class LpPotential(Potential):
 
     def value(self, weight: Any) -> Any:
         (w,), restore = as_tensors(weight)
-        return restore(widen(w).abs().pow(self.p).sum() * (self.factor / self.p))
+        return restore(sum_powers(working_copy(w).abs(), self.p) * (self.factor / self.p))
 
     def to_dual(self, weight: Any) -> Any:
         (w,), restore = as_tensors(weight)

@@ -5,6 +5,9 @@ r"""Norms and signed powers, of torch tensors and of NumPy arrays.
 Straight sums leave the range of floating point long before the norm does: at r = 11, the dual
 exponent of p = 1.1, a gradient of 1e-5 has |g|^r = 1e-55. So entries are divided by the largest one
 and added in float64.
+
+Powers of float32 tensors are computed in float64 on the CPU. On accelerators, where that is slow or
+missing, ``torch_powers.py`` computes them in float32.
 """
 
 from __future__ import annotations
@@ -19,8 +22,18 @@ from torch import Tensor
 
 from mirrormargin.arguments import read_numbers
 from mirrormargin.errors import GeometryError, NotNumbersError
+from mirrormargin.geometry import torch_powers
 
-__all__ = ["bregman_terms", "check_dense", "lp_norm", "scaled_power_sum", "signed_power", "widen"]
+__all__ = [
+    "bregman_terms",
+    "check_dense",
+    "lp_norm",
+    "scaled_power_sum",
+    "signed_power",
+    "sum_powers",
+    "widen",
+    "working_copy",
+]
 
 
 def lp_norm(array: Any, exponent: float, axis: int | tuple[int, ...] | None = None) -> Any:
@@ -89,32 +102,41 @@ def _tensor_norm(x: Tensor, exponent: float, axis: int | tuple[int, ...] | None)
     if axis is None:
         largest, total = scaled_power_sum(x, exponent)
         value = largest if exponent == math.inf else largest * total ** (1 / exponent)
-        return torch.as_tensor(value, dtype=dtype, device=x.device)
-    size = widen(x.detach()).abs()
+        return value.to(dtype)
+    size = working_copy(x.detach()).abs()
     largest = size.amax(axis, keepdim=True)
     if exponent == math.inf:
         return largest.squeeze(axis).to(dtype)
     unit = torch.where((largest > 0) & largest.isfinite(), largest, 1.0)
-    total = (size / unit).pow(exponent).sum(axis)
+    total = sum_powers(size / unit, exponent, axis)
     return (largest.squeeze(axis) * total.pow(1 / exponent)).to(dtype)
 
 
-def scaled_power_sum(x: Tensor, exponent: float) -> tuple[float, float]:
-    """``(m, s)``: m = max |x|, nan or inf if x has any, and s = sum (|x| / m)^exponent."""
+def scaled_power_sum(x: Tensor, exponent: float) -> tuple[Tensor, Tensor]:
+    """``(m, s)``: m = max |x|, nan or inf if x has any, and s = sum (|x| / m)^exponent.
+
+    Both stay on the device of x: nothing waits for it.
+    """
+    magnitude = working_copy(x.detach()).abs()
     if x.numel() == 0:
-        return 0.0, 0.0
-    magnitude = widen(x.detach()).abs()
-    largest = float(magnitude.max())
-    if largest == 0 or not math.isfinite(largest):
-        return largest, float(largest != 0)
-    return largest, float((magnitude / largest).pow(exponent).sum())
+        return widen(magnitude).sum(), widen(magnitude).sum()
+    largest = magnitude.max()
+    is_usual = (largest > 0) & largest.isfinite()
+    total = sum_powers(magnitude / torch.where(is_usual, largest, 1.0), exponent)
+    return widen(largest), torch.where(is_usual, total, (largest != 0).to(total.dtype))
+
+
+def sum_powers(size: Tensor, exponent: float, axis: int | tuple[int, ...] | None = None) -> Tensor:
+    """sum |x|^exponent of entries that are at least 0; added in float64 where the device has it."""
+    dtype = torch.float64 if size.device.type != "mps" else torch.float32
+    return signed_power(size, exponent).sum(axis, dtype=dtype)
 
 
 def signed_power(x: Any, r: float) -> Any:
     """sign(x) |x|^r of a tensor or an array, of the same type.
 
-    float32 goes through float64: torch rounds the exponent to the tensor's type. Pinned by
-    ``test_every_path_is_within_four_ulp``.
+    float32 goes through float64, for torch rounds the exponent to the tensor's type, or through
+    two float32. Pinned by ``test_every_path_is_within_four_ulp``.
 
     Example:
         >>> signed_power(np.array([-4.0, 9.0]), 0.5)
@@ -122,15 +144,15 @@ def signed_power(x: Any, r: float) -> Any:
     """
     if not isinstance(x, Tensor):
         return np.copysign(np.abs(x) ** r, x)
-    if x.dtype == torch.float64:
-        return x.abs().pow(r).copysign(x)
-    if x.device.type != "mps":
-        return x.double().abs().pow(r).to(x.dtype).copysign(x)
-    # No float64: take the float32 exponent, then make up for its rounding, to first order.
-    a = x.float().abs()
-    rounded = torch.tensor(r, dtype=torch.float32).item()
-    log = a.clamp(torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max).log()
-    return (a.pow(rounded) * (1 + (r - rounded) * log)).to(x.dtype).copysign(x)
+    if _has_slow_float64(x) and (r <= torch_powers.LARGEST_POWER or x.device.type == "mps"):
+        return torch_powers.signed_power(x.float(), r).to(x.dtype)
+    return widen(x).abs().pow(r).to(x.dtype).copysign(x)
+
+
+def _has_slow_float64(x: Tensor) -> bool:
+    """Whether to compute powers in float32; not where they are to be differentiated."""
+    is_differentiated = x.requires_grad and torch.is_grad_enabled()
+    return x.dtype != torch.float64 and x.device.type != "cpu" and not is_differentiated
 
 
 def bregman_terms(a: Any, b: Any, p: float) -> Any:
@@ -142,5 +164,10 @@ def bregman_terms(a: Any, b: Any, p: float) -> Any:
 
 
 def widen(tensor: Tensor) -> Tensor:
-    """float64 where the device has it: one wide operation beats a page of float32 care."""
+    """float64 where the device has it: for sums, and for measures in which terms cancel."""
     return tensor.double() if tensor.device.type != "mps" else tensor.float()
+
+
+def working_copy(tensor: Tensor) -> Tensor:
+    """In the type for operations on each entry: float64, but float32 on accelerators."""
+    return tensor.float() if _has_slow_float64(tensor) else widen(tensor)

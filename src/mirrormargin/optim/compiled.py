@@ -11,19 +11,20 @@ documents their arguments; ``reference.py`` has the formulas that both are compa
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mirrormargin.geometry import LpPotential
-from mirrormargin.geometry.compiler import CompiledFunction
 from mirrormargin.geometry.float32_kernels import (
     BLOCK,
+    KernelFamily,
     compiled,
     floats,
     fma,
-    kernel,
+    kernel_family,
     offset,
     open_job,
     run,
@@ -32,7 +33,7 @@ from mirrormargin.geometry.float32_kernels import (
 from mirrormargin.geometry.float32_norms import scaled_power_sums
 from mirrormargin.geometry.float32_powers import power_constants, power_tensors
 from mirrormargin.optim import compiled_move
-from mirrormargin.optim.compiled_move import FREE_ROW, GENERAL, KINDS, add_dual, move
+from mirrormargin.optim.compiled_move import FREE_ROW, add_dual, move, move_kind
 from mirrormargin.optim.plain import square_limit
 
 __all__ = ["mirror_adam", "mirror_descent", "scaled_power_sums", "to_dual", "to_primal"]
@@ -47,9 +48,9 @@ f32 = np.float32
 _WEIGHT, _GRADIENT, _DUAL, _BUFFER, _BUFFER_SQ, _BUFFER_MAX = range(6)
 _SCALE_1, _SCALE_2, _LR, _COUPLED = range(4)
 _CORRECTION_SQ = 3  # Adam's, in the column where descent has its coupled decay
-_KIND, _DECAY, _MOMENTUM, _NESTEROV = range(4)
-_BETA1, _BETA2, _EPS, _SIGN, _AMSGRAD = range(2, 7)
-_POWER = 7
+_DECAY, _MOMENTUM, _NESTEROV = range(3)
+_BETA1, _BETA2, _EPS, _SIGN, _AMSGRAD = range(1, 6)
+_POWER = 6
 
 
 def mirror_descent(
@@ -67,11 +68,10 @@ def mirror_descent(
     nesterov: bool,
 ) -> None:
     """Take one step of mirror descent; arguments as in ``plain.py``."""
-    scalars = np.zeros((len(params), 4))
-    scalars[:, [_SCALE_1, _SCALE_2]] = grad_scales
-    scalars[:, _LR], scalars[:, _COUPLED] = lrs, coupled_decays
-    options = _make_options(potential.p, decay, [momentum, float(nesterov)])
-    _run(_descent_kernel, [params, grads, duals, buffers], scalars, options)
+    first, second = zip(*grad_scales, strict=True) if params else ((), ())
+    scalars = _make_columns([first, second, lrs, coupled_decays])
+    options = [decay, momentum, float(nesterov)]
+    _run(_descent_kernels, potential.p, [params, grads, duals, buffers], scalars, options)
 
 
 def mirror_adam(
@@ -91,12 +91,12 @@ def mirror_adam(
     maximize: bool,
 ) -> None:
     """Take one step of MirrorAdam; arguments as in ``plain.py``."""
-    scalars = np.zeros((len(params), 4))
-    scalars[:, _LR], scalars[:, _CORRECTION_SQ] = lrs, sq_corrections
+    unused = [0.0] * len(params)
+    scalars = _make_columns([unused, unused, lrs, sq_corrections])
     sign, amsgrad = -1.0 if maximize else 1.0, float(max_exp_avg_sqs is not None)
-    options = _make_options(potential.p, decay, [*betas, eps, sign, amsgrad])
+    options = [decay, *betas, eps, sign, amsgrad]
     tensors = [params, grads, duals, exp_avgs, exp_avg_sqs, max_exp_avg_sqs]
-    _run(_adam_kernel, tensors, scalars, options)
+    _run(_adam_kernels, potential.p, tensors, scalars, options)
 
 
 def to_dual(weight: Tensor, potential: LpPotential) -> Tensor:
@@ -115,31 +115,37 @@ def _power(x: Tensor, r: float) -> Tensor:
     return y
 
 
-def _make_options(p: float, decay: float, rest: list[float]) -> np.ndarray:
-    head = np.zeros(_POWER)
-    head[: 2 + len(rest)] = [KINDS.get(p, GENERAL), decay, *rest]
-    return np.concatenate([head, power_constants(1 / (p - 1))])
+def _make_columns(columns: list[Sequence[float]]) -> np.ndarray:
+    """The numbers of each tensor as a row; mostly the same for all, and then made at once."""
+    scalars = np.empty((len(columns[0]), len(columns)))
+    for k, column in enumerate(columns):
+        scalars[:, k] = column[0] if column.count(column[0]) == len(column) else column
+    return scalars
 
 
 def _run(
-    kernel: CompiledFunction,
+    kernels: KernelFamily,
+    p: float,
     tensors: list[list[Tensor] | None],
     scalars: np.ndarray,
-    options: np.ndarray,
+    options: list[float],
 ) -> None:
-    """Run a kernel on tensors given role by role, weights first; a role may be absent."""
+    """Run the kernel for p on tensors given role by role, weights first; a role may be absent."""
     params = tensors[0]
     assert params is not None
     pointers = [[0] * len(params) if ts is None else [t.data_ptr() for t in ts] for ts in tensors]
-    run(kernel, [w.numel() for w in params], pointers, scalars, options)
+    numbers = np.zeros(_POWER)
+    numbers[: len(options)] = options
+    numbers = np.concatenate([numbers, power_constants(1 / (p - 1))])
+    run(kernels[move_kind(p)], [w.numel() for w in params], pointers, scalars, numbers)
     torch.autograd.graph.increment_version(params)
 
 
-@kernel(*_SOURCES)
-def _descent_kernel(version):
+@kernel_family(*_SOURCES)
+def _descent_kernels(version, kind):
     def work(counters):
         chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
-        kind, decay = int(options[_KIND]), f32(options[_DECAY])
+        decay = f32(options[_DECAY])
         momentum, nesterov = f32(options[_MOMENTUM]), options[_NESTEROV] != 0
         power = options[_POWER:]
         k = take_chunk(counters)
@@ -193,11 +199,11 @@ def _average(buffer_address, x_address, num, momentum, nesterov):
             x[i] = average
 
 
-@kernel(*_SOURCES)
-def _adam_kernel(version):
+@kernel_family(*_SOURCES)
+def _adam_kernels(version, kind):
     def work(counters):
         chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
-        kind, decay = int(options[_KIND]), f32(options[_DECAY])
+        decay = f32(options[_DECAY])
         beta1, rest1 = f32(options[_BETA1]), f32(1 - options[_BETA1])
         beta2, rest2 = f32(options[_BETA2]), f32(1 - options[_BETA2])
         eps = f32(options[_EPS])

@@ -25,12 +25,13 @@ from mirrormargin.geometry.float32_kernels import (
     rename,
 )
 from mirrormargin.geometry.float32_powers import (
-    HIGH_POWER,
-    PRECISE_POWER,
+    HIGH,
+    MIDDLE,
     exponent_high,
     exponent_low,
     finish_high,
     finish_low,
+    power_kind,
     power_plain,
     split_high,
     split_low,
@@ -39,14 +40,21 @@ from mirrormargin.geometry.float32_powers import (
 from mirrormargin.geometry.integer_powers import integer_power, with_sign
 from mirrormargin.optim.tensor_batch import WITHOUT_DUAL
 
-__all__ = ["FREE_ROW", "GENERAL", "KINDS", "add_dual", "move"]
+__all__ = ["FREE_ROW", "add_dual", "move", "move_kind"]
 
 SOURCES = (*float32_powers.SOURCES, __file__)
 
 f32, i32 = np.float32, np.int32
 
-GENERAL, _P2, _P3_2, _P3 = range(4)
-KINDS = dict(zip(WITHOUT_DUAL, (_P3_2, _P2, _P3), strict=True))
+# The kinds of exponent: closed forms, beside those of ``power_kind``, which are not negative.
+_P2, _P3_2, _P3 = -1, -2, -3
+_CLOSED_FORMS = dict(zip(WITHOUT_DUAL, (_P3_2, _P2, _P3), strict=True))
+
+
+def move_kind(p: float) -> int:
+    """Which of the functions below moves weights at the exponent ``p``."""
+    return _CLOSED_FORMS[p] if p in _CLOSED_FORMS else power_kind(1 / (p - 1))
+
 
 _ROW_NEW = 3  # above the three rows of scratch memory that the stages of the power use
 FREE_ROW = 4
@@ -112,69 +120,63 @@ _add_dual_3_2, _move_3_2 = _closed_form("3_2", _signed_root, _signed_square)
 _add_dual_3, _move_3 = _closed_form("3", _signed_square, _signed_root)
 
 
-@compiled
+@inlined
 def add_dual(kind, x, w, dual, num, c):
-    if kind == GENERAL:
-        _add_dual_2(x, dual, num, c)
-    elif kind == _P2:
+    if kind == _P2:
         _add_dual_2(x, w, num, c)
     elif kind == _P3_2:
         _add_dual_3_2(x, w, num, c)
-    else:
+    elif kind == _P3:
         _add_dual_3(x, w, num, c)
+    else:
+        _add_dual_2(x, dual, num, c)
 
 
-@compiled
+@inlined
 def move(kind, w, dual, x, num, decay, lr, power, scratch):
     """u' = decay u - lr x and w' = to_primal(u'), leaving entries with u' = u alone."""
-    if kind == GENERAL:
-        _move_general(w, dual, x, num, decay, lr, power, scratch)
-    elif kind == _P2:
+    if kind == _P2:
         _move_2(w, x, num, decay, lr)
     elif kind == _P3_2:
         _move_3_2(w, x, num, decay, lr)
-    else:
+    elif kind == _P3:
         _move_3(w, x, num, decay, lr)
+    elif kind == 4:
+        _move_power_4(w, dual, x, num, decay, lr)
+    elif kind == 5:
+        _move_power_5(w, dual, x, num, decay, lr)
+    elif kind == 10:
+        _move_power_10(w, dual, x, num, decay, lr)
+    elif kind == 20:
+        _move_power_20(w, dual, x, num, decay, lr)
+    else:
+        _move_by_power(kind, w, dual, x, num, decay, lr, power, scratch)
 
 
-@compiled
-def _move_general(w, dual, x, num, decay, lr, power, scratch):
+@inlined
+def _move_by_power(kind, w, dual, x, num, decay, lr, power, scratch):
     """The stages of ``power_block``; the first also moves u, the last also writes u and w.
 
     Memory traffic and arithmetic overlap only inside one loop, and here both are long.
     """
     new = offset(scratch, _ROW_NEW * BLOCK)
-    n = int(power[11])
-    if n == 4:
-        _move_power_4(w, dual, x, num, decay, lr)
-        return
-    if n == 5:
-        _move_power_5(w, dual, x, num, decay, lr)
-        return
-    if n == 10:
-        _move_power_10(w, dual, x, num, decay, lr)
-        return
-    if n == 20:
-        _move_power_20(w, dual, x, num, decay, lr)
-        return
-    if power[0] >= HIGH_POWER:
-        precise = power[0] >= PRECISE_POWER
-        top = _move_split_high(dual, x, new, num, decay, lr, f32(power[8]), precise, scratch)
-        if top < power[10]:
-            if precise:
-                exponent_high(num, power, scratch)
-            else:
-                exponent_low(num, power, scratch)
+    if kind == HIGH:
+        if _move_split_high(dual, x, new, num, decay, lr, power, scratch):
+            exponent_high(num, power, scratch)
             _finish_commit_high(w, dual, new, num, scratch)
-            return
-    else:
-        bottom, top = _move_split_low(dual, x, new, num, decay, lr, scratch)
-        if top < power[10] and bottom >= power[9]:
+        else:
+            _move_plainly(w, dual, new, num, power, scratch)
+    elif kind == MIDDLE:
+        if _move_split_middle(dual, x, new, num, decay, lr, power, scratch):
             exponent_low(num, power, scratch)
-            _finish_commit_low(w, dual, new, num, scratch)
-            return
-    power_plain(new, scratch, num, power[0])
-    _commit(w, dual, new, scratch, num)
+            _finish_commit_high(w, dual, new, num, scratch)
+        else:
+            _move_plainly(w, dual, new, num, power, scratch)
+    elif _move_split_low(dual, x, new, num, decay, lr, power, scratch):
+        exponent_low(num, power, scratch)
+        _finish_commit_low(w, dual, new, num, scratch)
+    else:
+        _move_plainly(w, dual, new, num, power, scratch)
 
 
 def _integer_move(n):
@@ -198,28 +200,34 @@ _move_power_4, _move_power_5, _move_power_10, _move_power_20 = map(_integer_move
 
 
 @compiled
-def _move_split_high(dual_address, x_address, new_address, num, decay, lr, clamp, precise, scratch):
+def _move_split_high(dual_address, x_address, new_address, num, decay, lr, power, scratch):
     dual, x, new = floats(dual_address, num), floats(x_address, num), floats(new_address, num)
     exponent = floats(scratch, num)
     s_high, s_low = floats(offset(scratch, BLOCK), num), floats(offset(scratch, 2 * BLOCK), num)
-    top = i32(0)
-    if precise:
-        for i in range(num):
-            moved = fma(-lr, x[i], decay * dual[i])
-            new[i] = moved
-            top = max(top, float_bits(abs(moved)))
-            exponent[i], s_high[i], s_low[i] = split_high(abs(moved), clamp)
-    else:
-        for i in range(num):
-            moved = fma(-lr, x[i], decay * dual[i])
-            new[i] = moved
-            top = max(top, float_bits(abs(moved)))
-            exponent[i], s_high[i] = split_middle(abs(moved), clamp)
-    return top
+    clamp, top = f32(power[8]), i32(0)
+    for i in range(num):
+        moved = fma(-lr, x[i], decay * dual[i])
+        new[i] = moved
+        top = max(top, float_bits(abs(moved)))
+        exponent[i], s_high[i], s_low[i] = split_high(abs(moved), clamp)
+    return top < power[10]
 
 
 @compiled
-def _move_split_low(dual_address, x_address, new_address, num, decay, lr, scratch):
+def _move_split_middle(dual_address, x_address, new_address, num, decay, lr, power, scratch):
+    dual, x, new = floats(dual_address, num), floats(x_address, num), floats(new_address, num)
+    exponent, ratio = floats(scratch, num), floats(offset(scratch, BLOCK), num)
+    clamp, top = f32(power[8]), i32(0)
+    for i in range(num):
+        moved = fma(-lr, x[i], decay * dual[i])
+        new[i] = moved
+        top = max(top, float_bits(abs(moved)))
+        exponent[i], ratio[i] = split_middle(abs(moved), clamp)
+    return top < power[10]
+
+
+@compiled
+def _move_split_low(dual_address, x_address, new_address, num, decay, lr, power, scratch):
     dual, x, new = floats(dual_address, num), floats(x_address, num), floats(new_address, num)
     exponent, ratio = floats(scratch, num), floats(offset(scratch, BLOCK), num)
     bottom, top = i32(0x7FFFFFFF), i32(0)
@@ -230,7 +238,7 @@ def _move_split_low(dual_address, x_address, new_address, num, decay, lr, scratc
         top = max(top, float_bits(a))
         bottom = min(bottom, float_bits(a))
         exponent[i], ratio[i] = split_low(a)
-    return bottom, top
+    return top < power[10] and bottom >= power[9]
 
 
 def _finish_and_commit(name, finish):
@@ -256,9 +264,11 @@ _finish_commit_low = _finish_and_commit("low", finish_low)
 
 
 @compiled
-def _commit(w_address, dual_address, new_address, y_address, num):
+def _move_plainly(w_address, dual_address, new_address, num, power, scratch):
+    """The last stage where the fast path is not valid."""
+    power_plain(new_address, scratch, num, power[0])
     w, dual = floats(w_address, num), floats(dual_address, num)
-    new, y = floats(new_address, num), floats(y_address, num)
+    new, y = floats(new_address, num), floats(scratch, num)
     zero = _hidden_zero(num)
     for i in range(num):
         u, moved, old, value = dual[i], new[i], w[i], y[i]

@@ -16,11 +16,13 @@ from mirrormargin.optim.plain import (
     find_adam_direction,
     find_direction,
     move,
+    open_state,
     scaled_power_sums,
     to_dual,
     to_primal,
     write,
 )
+from mirrormargin.optim.stochastic_rounding import AVERAGE, LARGEST, SQUARE, Rounding
 
 __all__ = [
     "TensorList",
@@ -45,10 +47,11 @@ def mirror_descent(
     decay: float,
     momentum: float,
     nesterov: bool,
+    rounding: Rounding | None = None,
 ) -> None:
     """Take one step of mirror descent; arguments as in ``plain.py``."""
-    u = TensorList([to_dual(w, potential) for w in params] if duals is None else duals)
-    b = None if buffers is None else TensorList(buffers)
+    u = _open_duals(duals, params, potential)
+    b = None if buffers is None else _open(buffers, params)
     first, second = zip(*grad_scales, strict=True)
     x = find_direction(
         _widen(grads, u),
@@ -59,7 +62,8 @@ def mirror_descent(
         momentum,
         nesterov,
     )
-    _write(params, u, move(u, x, lrs, decay), potential, keep=duals is not None)
+    _write(params, u, move(u, x, lrs, decay), potential, duals, rounding)
+    _close([(AVERAGE, buffers, b)], rounding)
 
 
 def mirror_adam(
@@ -77,14 +81,39 @@ def mirror_adam(
     betas: tuple[float, float],
     eps: float,
     maximize: bool,
+    rounding: Rounding | None = None,
 ) -> None:
     """Take one step of MirrorAdam; arguments as in ``plain.py``."""
-    u = TensorList([to_dual(w, potential) for w in params] if duals is None else duals)
-    v_max = None if max_exp_avg_sqs is None else TensorList(max_exp_avg_sqs)
+    u = _open_duals(duals, params, potential)
+    v_max = None if max_exp_avg_sqs is None else _open(max_exp_avg_sqs, params)
     g = -_widen(grads, u) if maximize else _widen(grads, u)
-    m, v = TensorList(exp_avgs), TensorList(exp_avg_sqs)
+    m, v = _open(exp_avgs, params), _open(exp_avg_sqs, params)
     x = find_adam_direction(g, m, v, v_max, sq_corrections, betas, eps)
-    _write(params, u, move(u, x, lrs, decay), potential, keep=duals is not None)
+    _write(params, u, move(u, x, lrs, decay), potential, duals, rounding)
+    kept = [(AVERAGE, exp_avgs, m), (SQUARE, exp_avg_sqs, v), (LARGEST, max_exp_avg_sqs, v_max)]
+    _close(kept, rounding)
+
+
+def _open(kept: list[Tensor], params: list[Tensor]) -> TensorList:
+    return TensorList([open_state(one, w) for one, w in zip(kept, params, strict=True)])
+
+
+def _open_duals(
+    duals: list[Tensor] | None, params: list[Tensor], potential: Potential
+) -> TensorList:
+    if duals is None:
+        return TensorList([to_dual(w, potential) for w in params])
+    return _open(duals, params)
+
+
+def _close(
+    states: list[tuple[int, list[Tensor] | None, TensorList | None]], rounding: Rounding | None
+) -> None:
+    """Round what was opened."""
+    for role, kept, opened in states:
+        if rounding is not None and kept is not None and opened is not None:
+            for i, (one, value) in enumerate(zip(kept, opened.tensors, strict=True)):
+                one.copy_(rounding(i, role, value))
 
 
 def _widen(grads: list[Tensor], u: TensorList) -> TensorList:
@@ -97,10 +126,15 @@ def _simplify(numbers: Sequence[float]) -> float | list[float]:
 
 
 def _write(
-    params: list[Tensor], u: TensorList, moved: TensorList, potential: Potential, keep: bool
+    params: list[Tensor],
+    u: TensorList,
+    moved: TensorList,
+    potential: Potential,
+    duals: list[Tensor] | None,
+    rounding: Rounding | None,
 ) -> None:
-    for w, old, new in zip(params, u.tensors, moved.tensors, strict=True):
-        write(w, old, new, potential, keep)
+    for i, w in enumerate(params):
+        write(w, u.tensors[i], moved.tensors[i], potential, duals, rounding, i)
 
 
 class TensorList:

@@ -10,11 +10,9 @@ At p = 2 this is stochastic gradient descent, up to rounding.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from itertools import groupby
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,10 +24,21 @@ from mirrormargin.arguments import (
     check_number,
 )
 from mirrormargin.errors import NonFiniteGradientError, OptimizerError
-from mirrormargin.geometry import LpPotential, Potential
-from mirrormargin.optim.mirror_optimizer import MirrorOptimizer, NonFinite, select_options
+from mirrormargin.geometry import Potential
+from mirrormargin.optim import caution as cautious
+from mirrormargin.optim.mirror_optimizer import MirrorOptimizer
+from mirrormargin.optim.norms import (
+    Wanted,
+    as_pairs,
+    clip_factors,
+    divide,
+    find_dual_exponent,
+    find_norms,
+    want_clipping,
+)
+from mirrormargin.optim.options import NonFinite, NormOver, select_options
 from mirrormargin.optim.polyak import as_number, find_polyak_multiplier
-from mirrormargin.optim.tensor_batch import Batch
+from mirrormargin.optim.tensor_batch import AnyBatch
 
 __all__ = ["MirrorDescent"]
 
@@ -41,6 +50,9 @@ class MirrorDescent(MirrorOptimizer):
 
     p near 1 gives sparse weights that can be pruned; p = 2 is SGD; large p spreads the weights.
     After a step ``effective_lr`` holds the length of the step of each group.
+
+    Of bfloat16 and float16 weights u is kept in float32 at every p, as their master copy: steps too
+    short to change a weight add up.
 
     Args:
         params: Groups (see :func:`mirrormargin.mirror_groups`), named parameters, or parameters.
@@ -61,8 +73,14 @@ class MirrorDescent(MirrorOptimizer):
         scale: Fixed scale of the potential (see :class:`mirrormargin.LpPotential`): a number,
             ``"rms"`` for the root mean square of each initial tensor, or None.
         potential: Another :class:`mirrormargin.Potential` instead of p and scale.
-        norm_over: ``"tensor"`` normalizes each tensor on its own, ``"group"`` all tensors of a
-            group together (SNGD is p = 2 over the group).
+        clip: Largest dual norm ||g||_q, q = p / (p - 1), of a gradient, with constant steps: a
+            longer one is shortened to it. Shorter ones are taken as they are, to the bit. None for
+            no limit.
+        norm_over: ``"tensor"`` normalizes or clips each tensor on its own, ``"group"`` all tensors
+            of a group together (SNGD is p = 2 over the group).
+        caution: With momentum, hold still the entries whose direction disagrees in sign with the
+            gradient (with its coupled decay), and enlarge the step of the others to make up for
+            them, at most 1000 times (Liang et al. 2024).
         polyak: ``"bregman"``, or ``"dual_norm"`` for ``(L - f_min) / ||g||_q^2``, which depends
             on the units of the data unless p = 2.
         f_min: The loss that Polyak's rule aims for. 0 is too low for most models: a run that
@@ -71,9 +89,24 @@ class MirrorDescent(MirrorOptimizer):
         maximize: Climb instead of descend (not with Polyak).
         nonfinite: What to do when a gradient holds nan or inf: ``"propagate"`` it as torch does,
             ``"raise"`` an error, or ``"skip"`` the step. The last two change no parameter.
+        state_dtype: ``torch.bfloat16`` keeps u and the momentum buffer in half the memory. The
+            step is computed in float32, and its results are rounded up or down at random, so that
+            short steps add up; the same run gives the same bits, also after a checkpoint. Where u
+            is kept, a weight is as exact as the 8 bits of its u. None, the default, keeps float32,
+            and float64 of float64 weights, for which nothing else is allowed.
         foreach: Use torch's multi-tensor operations: for many small tensors on an accelerator.
-        fused: Use compiled code, for dense float32 tensors on the CPU. None, the default, uses it
-            wherever it can be used.
+        fused: Use compiled code, for dense float32, bfloat16 or float16 tensors on the CPU, or on a
+            GPU with Triton. None, the default, uses it wherever it can be used.
+        capturable: Take steps in plain torch operations that read nothing back from the device, as
+            CUDA graphs need (not with Polyak). lr may be a tensor, to be changed by ``fill_``.
+            These checks of values are left out: of an lr that is a tensor (but for the
+            constructor's), of weights too large for p, of tensors that start at 0, and of steps
+            in a scaled potential that float32 cannot hold. ``scale="rms"`` reads the weights
+            once, in the first step. ``effective_lr`` is not set.
+
+    ``torch.compile(optimizer.step, fullgraph=True)`` compiles such steps, capturable or not, and
+    does so once if lr is a tensor. Compiled steps, and graphs that are replayed, do not notice what
+    someone else writes into weights: call :meth:`resync` then.
 
     Raises:
         OptimizerError: If an option, a gradient or a saved state cannot be used. No parameter
@@ -99,14 +132,18 @@ class MirrorDescent(MirrorOptimizer):
         weight_decay: float = 0.0,
         scale: float | Literal["rms"] | None = None,
         potential: Potential | None = None,
-        norm_over: Literal["tensor", "group"] = "tensor",
+        clip: float | None = None,
+        norm_over: NormOver = "tensor",
+        caution: bool = False,
         polyak: Literal["bregman", "dual_norm"] = "bregman",
         f_min: float = 0.0,
         max_lr: float | None = None,
         maximize: bool = False,
         nonfinite: NonFinite = "propagate",
+        state_dtype: torch.dtype | None = None,
         foreach: bool | None = None,
         fused: bool | None = None,
+        capturable: bool = False,
     ) -> None:
         defaults = select_options(locals())
         self.effective_lr: list[float] = []
@@ -120,10 +157,9 @@ class MirrorDescent(MirrorOptimizer):
         super().add_param_group(param_group)
         self.effective_lr.append(float(self.param_groups[-1]["lr"]))
 
-    def _check_group(self, group: dict[str, Any]) -> None:
-        super()._check_group(group)
+    def _check_group(self, group: dict[str, Any], *, reads: bool = True) -> None:
+        super()._check_group(group, reads=reads)
         check_choice("step_rule", group["step_rule"], _STEP_RULES, error=OptimizerError)
-        check_choice("norm_over", group["norm_over"], ("tensor", "group"), error=OptimizerError)
         check_choice("polyak", group["polyak"], ("bregman", "dual_norm"), error=OptimizerError)
         check_number("momentum", group["momentum"], least=0.0, below=1.0, error=OptimizerError)
         check_number("f_min", group["f_min"], error=OptimizerError)
@@ -132,7 +168,17 @@ class MirrorDescent(MirrorOptimizer):
         check_flag("nesterov", group["nesterov"], error=OptimizerError)
         if group["nesterov"] and not group["momentum"]:
             raise OptimizerError("nesterov=True needs momentum: give a number above 0")
+        if group["caution"] and not group["momentum"]:
+            raise OptimizerError(
+                "caution=True needs momentum: without it every step follows the gradient"
+            )
         rule = group["step_rule"]
+        if group["clip"] is not None and rule != "constant":
+            why = "divides by the norm" if rule == "normalized" else "needs the loss's own gradient"
+            raise OptimizerError(
+                f"clip={group['clip']} does not go with step_rule={rule!r}, which"
+                f" {why}: use clip=None"
+            )
         if rule == "polyak" and group["maximize"]:
             raise OptimizerError("Polyak steps aim for the least loss: minimize -loss instead")
         needs_norm = rule == "normalized" or (rule == "polyak" and group["polyak"] == "dual_norm")
@@ -165,10 +211,15 @@ class MirrorDescent(MirrorOptimizer):
                 loss = closure()
         elif loss is not None:
             as_number(loss)  # refuses what is none, whether the rule needs it or not
-        batches = self._make_batches()
+        batches = self._collect()
         if not self._is_admitted(batches) or not self._is_loss_admitted(batches, loss):
             return loss
-        norms = _find_norms(batches)
+        norms = find_norms(batches, [_want(batch) for batch in batches])
+        if any(batch.is_captured for batch in batches):
+            for batch, its_norms in zip(batches, norms, strict=True):
+                self._step_batch(batch, batch.group["lr"], its_norms)
+            self._remember(batches)
+            return loss
         # Only groups with step_rule="polyak" have a multiplier; the step of the others is lr.
         multiplier = find_polyak_multiplier(batches, norms, loss)
         lengths = [
@@ -181,33 +232,52 @@ class MirrorDescent(MirrorOptimizer):
         self.effective_lr = lengths
         return loss
 
-    def _step_batch(self, batch: Batch, length: float, norms: list[float]) -> None:
+    def _step_batch(self, batch: AnyBatch, length: Any, norms: Tensor | None) -> None:
         group, rule = batch.group, batch.group["step_rule"]
         decay, momentum = float(group["weight_decay"]), float(group["momentum"])
-        if rule == "normalized":
-            lr, grad_scales = length, [_invert(norm) for norm in norms]
-        elif rule == "polyak":
-            lr, grad_scales = 1.0, [(1.0, length)] * len(batch.params)  # momentum averages these
-        else:
-            lr, grad_scales = length, [(1.0, 1.0)] * len(batch.params)
+        lr, num = length, len(batch.params)
+        grad_scales: list[tuple[Any, Any]] = [(1.0, 1.0)] * num
+        if rule == "polyak":
+            lr, grad_scales = 1.0, [(1.0, length)] * num  # momentum averages these
+        elif norms is not None:
+            is_unit = rule == "normalized"
+            factors = divide(1.0, norms) if is_unit else clip_factors(float(group["clip"]), norms)
+            grad_scales = as_pairs(factors, batch)
         if group["maximize"]:
             grad_scales = [(first, -second) for first, second in grad_scales]
         coupled = decay if rule == "constant" else 0.0
-        batch.path.mirror_descent(
-            batch.params,
-            batch.grads,
-            batch.duals,
-            batch.tensors("momentum_buffer") if momentum else None,
-            potential=batch.potential,
-            grad_scales=grad_scales,
-            lrs=[lr / kappa for kappa in batch.kappas],
-            coupled_decays=[coupled * kappa for kappa in batch.kappas],
-            decay=1.0 if rule == "constant" else max(0.0, 1.0 - length * decay),
-            momentum=momentum,
-            nesterov=bool(group["nesterov"]),
-        )
+        options: dict[str, Any] = {
+            "potential": batch.potential,
+            "grad_scales": grad_scales,
+            "lrs": [lr / kappa for kappa in batch.kappas],
+            "coupled_decays": [coupled * kappa for kappa in batch.kappas],
+            "decay": 1.0 if rule == "constant" else _find_decay(length, decay),
+            "momentum": momentum,
+            "nesterov": bool(group["nesterov"]),
+            **self._make_rounding(batch),
+        }
+        if group["state_dtype"] is torch.bfloat16:
+            batch.count_step()
+        buffers = batch.tensors("momentum_buffer") if momentum else None
+        tensors = batch.params, batch.grads, batch.duals
+        if group["caution"] and buffers is not None:
+            cautious.mirror_descent(batch.path, *tensors, buffers, **options)
+        else:
+            batch.path.mirror_descent(*tensors, buffers, **options)
 
-    def _is_loss_admitted(self, batches: list[Batch], loss: float | Tensor | None) -> bool:
+    def _refuse_capture(self, group: dict[str, Any]) -> None:
+        super()._refuse_capture(group)
+        if group["step_rule"] == "polyak":
+            raise OptimizerError(
+                "Polyak's step is found by reading the loss and norms of the gradient, which"
+                ' capturable=True and torch.compile do not allow: use step_rule="normalized"'
+            )
+
+    def _list_tensors(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        step = ("step",) if group["state_dtype"] is torch.bfloat16 else ()
+        return (*step, "momentum_buffer") if group["momentum"] else step
+
+    def _is_loss_admitted(self, batches: Sequence[AnyBatch], loss: float | Tensor | None) -> bool:
         """Whether Polyak's rule may use this loss, by the groups' policy on nan and inf."""
         groups = [batch.group for batch in batches if batch.group["step_rule"] == "polyak"]
         policies = {group["nonfinite"] for group in groups} - {"propagate"}
@@ -218,88 +288,18 @@ class MirrorDescent(MirrorOptimizer):
         return False
 
 
-# The norms that step rules divide by, with 1/p + 1/q = 1:
-#
-#     normalized:    ||g||_q of each tensor, or of its whole group
-#     polyak:        ||g||_2 of the group, or ||g||_q with polyak="dual_norm"
-#
-# With polyak="bregman" the l2 norm gives the step only at p = 2; elsewhere it just seeds the search
-# for the root.
-#
-# Each comes from two parts of every tensor, m = max |g| and s = sum (|g| / m)^q, which combine over
-# tensors without overflow.
-
-_Parts = tuple[np.ndarray, np.ndarray]
-_TINY = 2.0**-100
+def _want(batch: AnyBatch) -> Wanted | None:
+    """The norm of the gradients that the batch's step divides by."""
+    group, rule = batch.group, batch.group["step_rule"]
+    if rule == "constant":
+        return want_clipping(batch)
+    if rule == "normalized":
+        return find_dual_exponent(batch), group["norm_over"] == "group"
+    return 2.0 if group["polyak"] == "bregman" else find_dual_exponent(batch), True
 
 
-def _find_norms(batches: Sequence[Batch]) -> list[list[float]]:
-    """For each batch the norm that its step rule asks for, of every gradient.
-
-    Where the rule asks for the norm of the whole group, each tensor gets that; where it asks for
-    none, the list is empty. The parts of all tensors are known before any norm is made of them:
-    gradients that are spread over several processes need a single reduction in between.
-    """
-    measured = [(batch, _measure(batch)) for batch in batches]
-    norms: list[list[float]] = []
-    for _, members in groupby(measured, key=lambda pair: pair[0].number):
-        norms += _combine(list(members))
-    return norms
-
-
-def _measure(batch: Batch) -> _Parts | None:
-    """m and s of each gradient; None where no norm is asked for, or it is not made of those."""
-    exponent = _find_exponent(batch)
-    return None if exponent is None else batch.path.scaled_power_sums(batch.grads, exponent)
-
-
-def _find_exponent(batch: Batch) -> float | None:
-    rule = batch.group["step_rule"]
-    if rule == "polyak" and batch.group["polyak"] == "bregman":
-        return 2.0
-    if rule == "constant" or not isinstance(batch.potential, LpPotential):
-        return None
-    return batch.potential.dual_exponent
-
-
-def _combine(measured: list[tuple[Batch, _Parts | None]]) -> list[list[float]]:
-    """The norms of one group, batch by batch."""
-    batches = [batch for batch, _ in measured]
-    parts = [part for _, part in measured if part is not None]
-    group, exponent = batches[0].group, _find_exponent(batches[0])
-    if group["step_rule"] == "constant":
-        return [[] for _ in batches]
-    together = group["step_rule"] == "polyak" or group["norm_over"] == "group"
-    if exponent is None:
-        return _measure_by_potential(batches, together)
-    if not together:
-        return [
-            [float(m * s ** (1 / exponent)) for m, s in zip(largest, sums, strict=True)]
-            for largest, sums in parts
-        ]
-    largest, sums = (np.concatenate(column) for column in zip(*parts, strict=True))
-    top = norm = float(np.max(largest))
-    if 0 < top < math.inf:
-        norm = top * float(np.sum(sums * (largest / top) ** exponent)) ** (1 / exponent)
-    return [[norm] * len(batch.params) for batch in batches]
-
-
-def _measure_by_potential(batches: list[Batch], together: bool) -> list[list[float]]:
-    """The same by the ``dual_norm`` of a potential that has its own."""
-    potential: Any = batches[0].potential
-    if not together:
-        return [[float(potential.dual_norm(grad)) for grad in b.grads] for b in batches]
-    everything = torch.cat([grad.flatten() for batch in batches for grad in batch.grads])
-    norm = float(potential.dual_norm(everything))
-    return [[norm] * len(batch.params) for batch in batches]
-
-
-def _invert(norm: float) -> tuple[float, float]:
-    """1 / norm as two factors; 0 for a zero gradient, which makes no step.
-
-    One factor would overflow for denormal gradients. Pinned by
-    ``test_a_normalized_step_has_dual_length_lr``.
-    """
-    if norm == 0:
-        return 1.0, 0.0
-    return (1.0, 1 / norm) if norm > _TINY else (1 / _TINY, _TINY / norm)
+def _find_decay(length: Any, decay: float) -> Any:
+    """max(0, 1 - length decay), the factor of u."""
+    if isinstance(length, Tensor):
+        return (1.0 - length * decay).clamp(min=0.0) if decay else 1.0
+    return max(0.0, 1.0 - length * decay)

@@ -1,45 +1,44 @@
-"""What mirror optimizers share: checked options, batches of tensors, and checkpoints."""
+"""What mirror optimizers share: checked options, and tensors sorted into batches.
+
+A step is *captured* if ``torch.compile`` traces it, or if a group is ``capturable``: then it takes
+the plain path and reads nothing back from the tensors. Everything that looks at values is done in
+``_init_group``, which torch calls while it traces and leaves out of what it compiles.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from mirrormargin.arguments import (
-    check_choice,
-    check_exponent,
-    check_flag,
-    check_kind,
-    check_number,
-    read_items,
-    show,
-)
+from mirrormargin.arguments import check_kind, read_items
 from mirrormargin.errors import MirrorMarginWarning, NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential, Potential
-from mirrormargin.geometry.compiler import require_numba
-from mirrormargin.geometry.lp import check_scale
+from mirrormargin.optim import checkpoints, options, plain
 from mirrormargin.optim.groups import find_largest, is_zero
 from mirrormargin.optim.plain import state_dtype
+from mirrormargin.optim.stochastic_rounding import Rounding
 from mirrormargin.optim.tensor_batch import (
+    AnyBatch,
     Batch,
-    adapt_state,
+    CapturedBatch,
     batch_key,
     choose_path,
     follow_weights,
-    is_compilable,
+    is_wide,
+    keeps_dual,
+    kept_dtype,
     stamp,
 )
 
-__all__ = ["MirrorOptimizer", "NonFinite", "select_options"]
+__all__ = ["MirrorOptimizer"]
 
-NonFinite = Literal["propagate", "raise", "skip"]
 FLAT = 1.5  # below this exponent a tensor that starts at 0 takes ages: w = u^2 is the last to move
 
 
@@ -60,6 +59,9 @@ class MirrorOptimizer(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        for group in self.param_groups:
+            for name, value in options.NEW.items():
+                group.setdefault(name, value)  # pickled by an earlier version
         self._seen = {}  # unknown weights: compare them with the dual state before use
         self._is_chosen = [True] * len(self.param_groups)
         self._is_begun = False
@@ -86,50 +88,83 @@ class MirrorOptimizer(Optimizer):
                 )
             merged.update(p=potential.p, scale=potential.scale, potential=None)
         self._check_group(merged)
-        self._check_params(merged)
+        options.check_params(merged)
         checked = ("p", "scale", "potential")
         super().add_param_group({**param_group, **{key: merged[key] for key in checked}})
         self._is_chosen.append("p" in param_group or "potential" in param_group)
         self._is_begun = False
 
-    def _check_group(self, group: dict[str, Any]) -> None:
-        """Raise unless every option of the group can be used."""
-        group["p"] = check_exponent(group["p"], error=OptimizerError)
-        group["scale"] = check_scale(group["scale"], error=OptimizerError)
-        check_number("lr", group["lr"], least=0.0, error=OptimizerError)
-        check_number("weight_decay", group["weight_decay"], least=0.0, error=OptimizerError)
-        check_choice("nonfinite", group["nonfinite"], get_args(NonFinite), error=OptimizerError)
-        check_flag("maximize", group["maximize"], error=OptimizerError)
-        for name in ("foreach", "fused"):
-            if group[name] is not None:
-                check_flag(name, group[name], hint="or None", error=OptimizerError)
-        if group["foreach"] and group["fused"]:
-            raise OptimizerError("foreach and fused are both True: choose one path")
-        potential = group["potential"]
-        if potential is None:
-            return
-        if not isinstance(potential, Potential):
-            raise OptimizerError(f"potential is {show(potential)}: give a Potential, or None")
-        if group["scale"] is not None or group["p"] != 2.0:
-            raise OptimizerError(
-                f"p and scale belong to the lp potential; with {potential!r} leave them out"
-            )
+    def _check_group(self, group: dict[str, Any], *, reads: bool = True) -> None:
+        """Raise unless every option of the group can be used; ``reads=False`` reads no tensor."""
+        options.check_options(group, reads)
+        if group["capturable"]:
+            self._refuse_capture(group)
 
-    def _check_params(self, group: dict[str, Any]) -> None:
-        for index, param in enumerate(_tensors_of(group["params"])):
-            if param.is_complex() or not param.is_floating_point():
-                raise OptimizerError(
-                    f"parameter {index} has dtype {param.dtype}: only real floating-point "
-                    "parameters can be trained; pass view_as_real(...) of complex ones"
+    def _refuse_capture(self, group: dict[str, Any]) -> None:
+        """Raise if the group's steps cannot be captured."""
+        options.refuse_capture(group)
+
+    def _collect(self) -> Sequence[AnyBatch]:
+        """All tensors that have a gradient, in batches."""
+        if torch.compiler.is_compiling() or any(g["capturable"] for g in self.param_groups):
+            return self._make_captured_batches()
+        return self._make_batches()
+
+    def _make_captured_batches(self) -> list[CapturedBatch]:
+        batches = []
+        for number, group in enumerate(self.param_groups):
+            for wide in (True, False):  # those without a dual, perhaps, and those with one
+                params: list[Tensor] = []
+                grads: list[Tensor] = []
+                states: list[Tensor] = []
+                kappas: list[float] = []
+                numbers: list[int] = []
+                self._init_group(group, wide, params, grads, states, kappas, numbers)
+                if not params:
+                    continue
+                own = group["potential"]
+                potential = LpPotential(group["p"]) if own is None else own
+                names = self._list_tensors(group)
+                names = ("dual", *names) if keeps_dual(group, params[0]) else names
+                batch = CapturedBatch(
+                    group, number, potential, params, grads, kappas, numbers, states, names
                 )
-            if group["fused"]:
-                require_numba("fused=True")
-            if group["fused"] and not is_compilable(group, param):
-                raise OptimizerError(
-                    f"fused=True needs dense float32 CPU tensors and the lp potential; parameter "
-                    f"{index} is {param.dtype} on {param.device}: use fused=None to let each "
-                    "tensor take the fastest path it has"
-                )
+                batches.append(batch)
+        return batches
+
+    @torch.no_grad()
+    def _init_group(
+        self,
+        group: dict[str, Any],
+        wide: bool,
+        params: list[Tensor],
+        grads: list[Tensor],
+        states: list[Tensor],
+        kappas: list[float],
+        numbers: list[int],
+    ) -> None:
+        """Fill the lists with what a captured step of the group needs."""
+        number = next(i for i, one in enumerate(self.param_groups) if one is group)
+        reads = not group["capturable"]
+        self._check_group(group, reads=reads)
+        self._refuse_capture(group)
+        if reads and not self._is_begun:
+            self._refuse_vast_weights()
+            self._warn_of_flat_starts()
+            self._is_begun = True
+        batch = Batch(group, number, plain, _potential(group), self._seen)
+        before = sum(len(one["params"]) for one in self.param_groups[:number])
+        for index, param in enumerate(group["params"]):
+            if param.grad is not None and is_wide(param) == wide:
+                self._add(batch, index, before, reads=reads)
+        if batch.params:
+            params += batch.params
+            grads += batch.grads
+            kappas += batch.kappas
+            numbers += batch.numbers
+            states += batch.duals or ()
+            for name in self._list_tensors(group):
+                states += batch.steps if name == "step" else batch.tensors(name)
 
     def _make_batches(self) -> list[Batch]:
         """Sort all tensors that have a gradient into batches; check all of them, step none."""
@@ -140,27 +175,34 @@ class MirrorOptimizer(Optimizer):
             self._warn_of_flat_starts()
             self._is_begun = True
         batches: list[Batch] = []
+        before = 0
         for number, group in enumerate(self.param_groups):
             found: dict[Hashable, Batch] = {}
             for index, param in enumerate(group["params"]):
-                grad = param.grad
-                if grad is None:
+                if param.grad is None:
                     continue
-                if grad.layout is not torch.strided:
-                    raise OptimizerError(
-                        f"{self._label(number, index)} has a sparse gradient, which "
-                        f"{type(self).__name__} does not take: use sparse=False in the embedding "
-                        "(rows with zero gradient are left untouched anyway)"
-                    )
                 path = choose_path(group, param)
                 key = batch_key(path, param)
                 if key not in found:
                     found[key] = Batch(group, number, path, _potential(group), self._seen)
-                state = self.state[param]
-                kappa = 1.0 if group["scale"] is None else self._find_kappa(number, index, state)
-                found[key].add(param, grad, state, kappa)
+                self._add(found[key], index, before)
             batches += found.values()
+            before += len(group["params"])
         return batches
+
+    def _add(self, batch: Batch, index: int, before: int, *, reads: bool = True) -> None:
+        """Add a tensor of the batch's group; ``before`` is how many earlier groups have."""
+        group, number = batch.group, batch.number
+        param = group["params"][index]
+        if param.grad.layout is not torch.strided:
+            raise OptimizerError(
+                f"{self._label(number, index)} has a sparse gradient, which "
+                f"{type(self).__name__} does not take: use sparse=False in the embedding "
+                "(rows with zero gradient are left untouched anyway)"
+            )
+        state = self.state[param]
+        kappa = 1.0 if group["scale"] is None else self._find_kappa(number, index, state, reads)
+        batch.add(param, param.grad, state, kappa, before + index)
 
     def _refuse_vast_weights(self) -> None:
         """Raise, before the first step, if |w|^(p-1) overflows: that weight would never move."""
@@ -198,7 +240,7 @@ class MirrorOptimizer(Optimizer):
                 " mirrormargin.mirror_groups(model, p), which trains them at p = 2, instead of"
                 " model.parameters()",
                 MirrorMarginWarning,
-                stacklevel=6,  # the caller of step, which torch has wrapped twice
+                stacklevel=7,  # the caller of step, which torch has wrapped twice
             )
 
     def _label(self, group: int, index: int) -> str:
@@ -206,7 +248,7 @@ class MirrorOptimizer(Optimizer):
         return f"parameter {names[index]!r}" if names else f"parameter {index} of group {group}"
 
     @torch.no_grad()
-    def _is_admitted(self, batches: list[Batch]) -> bool:
+    def _is_admitted(self, batches: Sequence[AnyBatch]) -> bool:
         """Whether to step at all, by the groups' policy on nan and inf in gradients."""
         for batch in batches:
             if batch.group["nonfinite"] == "propagate":
@@ -224,11 +266,14 @@ class MirrorOptimizer(Optimizer):
                 )
         return True
 
-    def _find_kappa(self, number: int, index: int, state: dict[str, Any]) -> float:
+    def _find_kappa(
+        self, number: int, index: int, state: dict[str, Any], reads: bool = True
+    ) -> float:
         """The factor of the scaled potential kappa * psi_p."""
         group = self.param_groups[number]
         scale: Any
-        param, scale, lr = group["params"][index], group["scale"], float(group["lr"])
+        param, scale, lr = group["params"][index], group["scale"], group["lr"]
+        lr = float(lr) if reads or not isinstance(lr, Tensor) else 0.0
         if scale == "rms":
             if "scale" not in state:
                 if is_zero(param):
@@ -249,8 +294,16 @@ class MirrorOptimizer(Optimizer):
             )
         return kappa
 
-    def _remember(self, batches: list[Batch]) -> None:
+    def _make_rounding(self, batch: AnyBatch) -> dict[str, Rounding]:
+        """The option of a path that keeps states in bfloat16."""
+        if batch.group["state_dtype"] is not torch.bfloat16:
+            return {}
+        return {"rounding": Rounding(batch.numbers, batch.steps)}
+
+    def _remember(self, batches: Sequence[AnyBatch]) -> None:
         """Note what the weights are after a step, to notice when someone else writes to them."""
+        if torch.compiler.is_compiling():
+            return
         self._seen = {
             id(param): stamp(param)
             for batch in batches
@@ -264,19 +317,20 @@ class MirrorOptimizer(Optimizer):
 
         In-place operations, ``load_state_dict``, ``nn.init`` and a new ``param.data`` are noticed
         without it; writes into ``param.data``, NumPy views or from other processes are not.
+        Compiled steps and replayed graphs notice nothing: call it after every edit.
         """
         for group in self.param_groups:
             for param in group["params"]:
                 state = self.state[param]
                 if "dual" in state:
-                    follow_weights(param, state, _potential(group), choose_path(group, param))
+                    path = choose_path(group, param)
+                    dtype = kept_dtype(group, param)
+                    follow_weights(param, state, _potential(group), path, dtype)
 
     def state_dict(self) -> dict[str, Any]:
         """As in torch; a potential is stored by its ``repr``, so that no pickle is needed."""
         saved = super().state_dict()
-        for group in saved["param_groups"]:
-            if group["potential"] is not None:
-                group["potential"] = repr(group["potential"])
+        checkpoints.name_options(saved)
         return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -285,93 +339,35 @@ class MirrorOptimizer(Optimizer):
         Raises:
             OptimizerError: If a saved tensor or potential does not fit; nothing is changed then.
         """
-        groups = self._check_structure(state_dict)
-        pairs = [
-            (saved_id, param, number, index)
-            for number, (saved, group) in enumerate(zip(groups, self.param_groups, strict=False))
-            for index, (saved_id, param) in enumerate(
-                zip(saved["params"], group["params"], strict=False)
-            )
-        ]
-        for number, saved in enumerate(groups):
-            missing = sorted(set(self.defaults) - set(saved))
-            if missing:
-                raise OptimizerError(
-                    f"the saved group {number} has no {', '.join(missing)}: it was saved by "
-                    f"another optimizer than {type(self).__name__}"
-                )
-        for saved_id, param, number, index in pairs:
-            state = state_dict["state"].get(saved_id, {})
-            absent = sorted(set(self._list_state(groups[number])) - state.keys()) if state else []
-            if absent:
-                raise OptimizerError(
-                    f"the saved state of {self._label(number, index)} has no"
-                    f" {', '.join(absent)}: the checkpoint is damaged, or of another optimizer"
-                )
-            for key, value in state.items():
-                is_number = isinstance(value, (int, float, str))
-                if not is_number and not isinstance(value, Tensor):
-                    raise OptimizerError(
-                        f"the saved {key!r} of {self._label(number, index)} is {show(value)}: the"
-                        " checkpoint is damaged"
-                    )
-                if not is_number and _is_kept(key, value) and value.shape != param.shape:
-                    raise OptimizerError(
-                        f"the saved {key!r} of {self._label(number, index)} has shape "
-                        f"{tuple(value.shape)}, the parameter {tuple(param.shape)}: the "
-                        "checkpoint belongs to another model"
-                    )
+        hint = "as state_dict() of such an optimizer returned"
+        check_kind("state_dict", state_dict, dict, hint, error=OptimizerError)
         potentials = [group["potential"] for group in self.param_groups]
-        for number, (saved, own) in enumerate(zip(groups, potentials, strict=False)):
-            mine = None if own is None else repr(own)
-            if saved.get("potential") != mine:
-                raise OptimizerError(
-                    f"group {number} was saved with potential {saved.get('potential')}, this "
-                    f"optimizer has {mine}: build it with the saved one"
-                )
-        super().load_state_dict(state_dict)
-        for group, potential in zip(self.param_groups, potentials, strict=True):
-            group["potential"] = potential
-        # torch casts states to the dtype of the weights, and takes a string for a list.
-        for saved_id, param, _, _ in pairs:
-            state = self.state[param]
-            for key, value in state_dict["state"].get(saved_id, {}).items():
-                if _is_kept(key, value):
-                    state[key] = value.detach().clone()
-                    adapt_state(state, key, param)
-                else:
-                    state[key] = value
+        saved: dict[str, Any] = {}
+
+        def check(_: Optimizer, given: dict[str, Any]) -> dict[str, Any]:
+            saved.update(checkpoints.check_saved(self, given))
+            return saved
+
+        def finish(_: Optimizer) -> None:
+            checkpoints.restore(self, saved, potentials)
+
+        # What a user's hooks make of the checkpoint is checked, and they see what was restored.
+        first = self.register_load_state_dict_pre_hook(check)
+        last = self.register_load_state_dict_post_hook(finish, prepend=True)
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            first.remove()
+            last.remove()
         self._seen = {}
 
     def _list_state(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         """What is kept of every tensor that has made a step, besides the dual state."""
         return ()
 
-    def _check_structure(self, state_dict: Any) -> list[dict[str, Any]]:
-        """The saved groups, once they are as many, and as long, as those of this optimizer."""
-        try:
-            groups, states = state_dict["param_groups"], state_dict["state"]
-            sizes = [len(group["params"]) for group in groups]
-            for state in states.values():
-                state.keys()  # raises unless it is a dictionary
-        except Exception:  # anything may be given
-            raise OptimizerError(
-                f"state_dict is {show(state_dict)}: give what state_dict() of such an optimizer"
-                " returned"
-            ) from None
-        own = [len(group["params"]) for group in self.param_groups]
-        if sizes != own:
-            raise OptimizerError(
-                f"the saved groups have {sizes} parameters, this optimizer's {own}: the checkpoint"
-                " belongs to another model"
-            )
-        return groups
-
-
-def select_options(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The options among the ``locals()`` of an optimizer's constructor: torch's ``defaults``."""
-    others = ("self", "params", "__class__")
-    return {name: value for name, value in arguments.items() if name not in others}
+    def _list_tensors(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        """The state tensors that the next step uses, besides the dual state."""
+        return self._list_state(group)
 
 
 def _potential(group: dict[str, Any]) -> Potential:
@@ -382,18 +378,3 @@ def _potential(group: dict[str, Any]) -> Potential:
 @lru_cache(maxsize=64)
 def _lp(p: float) -> LpPotential:
     return LpPotential(p)
-
-
-def _is_kept(key: str, value: Any) -> bool:
-    """Whether a state entry is a tensor of the parameter's shape (``step`` is a count)."""
-    return isinstance(value, Tensor) and key != "step"
-
-
-def _tensors_of(params: Any) -> Iterator[Tensor]:
-    if isinstance(params, Tensor):
-        yield params
-    elif isinstance(params, (list, tuple)):
-        for entry in params:
-            tensor = entry[1] if isinstance(entry, tuple) else entry
-            if isinstance(tensor, Tensor):  # anything else is for torch to refuse
-                yield tensor

@@ -4,28 +4,40 @@ r"""The step in plain torch operations, for every device and dtype.
     u' = decay u - lr x                             (Adam: x = m^ / (sqrt(v^) + eps))
     w' = to_primal(u')  where u' differs from u,  w elsewhere, bit for bit
 
-Duals, buffers and moments are float32 or wider whatever the weights are; half-precision weights
-are rounded once, at the end. ``foreach.py`` does the same for many tensors at once,
-``compiled.py`` for float32 on the CPU. All are compared with the formulas in ``reference.py``.
+Duals, buffers and moments are float32 or wider whatever the weights are, or are bfloat16 and are
+opened to float32 for the step; half-precision weights are rounded once, at the end. Each number
+may be a tensor without axes, which is not read, so that the step can be captured.
+
+``foreach.py`` does the same for many tensors at once, ``compiled.py`` for float32 on the CPU. All
+are compared with the formulas in ``reference.py``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from mirrormargin.geometry import Potential
 from mirrormargin.geometry.norms import scaled_power_sum
+from mirrormargin.optim.stochastic_rounding import (
+    AVERAGE,
+    DUAL,
+    LARGEST,
+    SQUARE,
+    Rounding,
+    find_local,
+)
 
 __all__ = [
     "find_adam_direction",
     "find_direction",
+    "fit",
     "mirror_adam",
     "mirror_descent",
     "move",
+    "open_state",
     "scaled_power_sums",
     "square_limit",
     "state_dtype",
@@ -42,12 +54,13 @@ def mirror_descent(
     buffers: list[Tensor] | None,
     *,
     potential: Potential,
-    grad_scales: list[tuple[float, float]],
-    lrs: list[float],
+    grad_scales: list[tuple[Any, Any]],
+    lrs: list[Any],
     coupled_decays: list[float],
-    decay: float,
+    decay: Any,
     momentum: float,
     nesterov: bool,
+    rounding: Rounding | None = None,
 ) -> None:
     """Take one step of mirror descent.
 
@@ -64,12 +77,15 @@ def mirror_descent(
         decay: Factor of u, 1 without decoupled weight decay.
         momentum: mu.
         nesterov: Whether to look one momentum step ahead.
+        rounding: Rounds states that are kept in bfloat16; None where none is.
     """
     for i, w in enumerate(params):
-        u = to_dual(w, potential) if duals is None else duals[i]
-        g, b = grads[i].to(u.dtype), None if buffers is None else buffers[i]
+        u = to_dual(w, potential) if duals is None else open_state(duals[i], w)
+        g, b = grads[i].to(u.dtype), None if buffers is None else open_state(buffers[i], w)
         x = find_direction(g, u, b, grad_scales[i], coupled_decays[i], momentum, nesterov)
-        write(w, u, move(u, x, lrs[i], decay), potential, keep=duals is not None)
+        write(w, u, move(u, x, lrs[i], decay), potential, duals, rounding, i)
+        if rounding is not None and buffers is not None:
+            buffers[i].copy_(rounding(i, AVERAGE, b))  # pyright: ignore[reportArgumentType]
 
 
 def mirror_adam(
@@ -81,12 +97,13 @@ def mirror_adam(
     max_exp_avg_sqs: list[Tensor] | None,
     *,
     potential: Potential,
-    lrs: list[float],
-    sq_corrections: list[float],
-    decay: float,
-    betas: tuple[float, float],
+    lrs: list[Any],
+    sq_corrections: list[Any],
+    decay: Any,
+    betas: tuple[Any, Any],
     eps: float,
     maximize: bool,
+    rounding: Rounding | None = None,
 ) -> None:
     """Take one step of MirrorAdam.
 
@@ -104,15 +121,20 @@ def mirror_adam(
         betas: Decay rates of m and v.
         eps: Added to the denominator.
         maximize: Whether to climb.
+        rounding: Rounds states that are kept in bfloat16; None where none is.
     """
     for i, w in enumerate(params):
-        u = to_dual(w, potential) if duals is None else duals[i]
-        g, v_max = grads[i].to(u.dtype), None if max_exp_avg_sqs is None else max_exp_avg_sqs[i]
-        g = -g if maximize else g
-        x = find_adam_direction(
-            g, exp_avgs[i], exp_avg_sqs[i], v_max, sq_corrections[i], betas, eps
-        )
-        write(w, u, move(u, x, lrs[i], decay), potential, keep=duals is not None)
+        u = to_dual(w, potential) if duals is None else open_state(duals[i], w)
+        kept = [exp_avgs[i], exp_avg_sqs[i]]
+        kept += [] if max_exp_avg_sqs is None else [max_exp_avg_sqs[i]]
+        m, v, *rest = opened = [open_state(one, w) for one in kept]
+        g = -grads[i].to(u.dtype) if maximize else grads[i].to(u.dtype)
+        v_max = rest[0] if rest else None
+        x = find_adam_direction(g, m, v, v_max, sq_corrections[i], betas, eps)
+        write(w, u, move(u, x, lrs[i], decay), potential, duals, rounding, i)
+        if rounding is not None:
+            for role, one, value in zip((AVERAGE, SQUARE, LARGEST), kept, opened, strict=False):
+                one.copy_(rounding(i, role, value))
 
 
 # Each tensor here may also be a TensorList, and each number a list with one for each tensor.
@@ -123,8 +145,8 @@ def find_direction(
 ) -> Any:
     """x of mirror descent; b, if any, is changed in place."""
     for scale in scales:
-        g = g * scale if scale != 1 else g
-    x = g.add(u, alpha=coupled_decay) if coupled_decay != 0 else g
+        g = g if _is(scale, 1) else g * fit(scale, g)
+    x = g if _is(coupled_decay, 0) else g.add(u, alpha=coupled_decay)
     if b is None:
         return x
     b.mul_(mu).add_(x)
@@ -132,31 +154,60 @@ def find_direction(
 
 
 def find_adam_direction(
-    g: Any, m: Any, v: Any, v_max: Any, sq_correction: Any, betas: tuple[float, float], eps: float
+    g: Any, m: Any, v: Any, v_max: Any, sq_correction: Any, betas: tuple[Any, Any], eps: float
 ) -> Any:
     """x of Adam, without the correction of m; m, v and v_max, if any, are changed in place."""
     limit = square_limit(g.dtype)
     # Adding 0 g makes inf, which the clamp would hide, a nan. Pinned by
     # ``test_a_gradient_whose_square_overflows_makes_a_step``.
     g = g.clamp(-limit, limit).add_(g, alpha=0.0)
-    m.lerp_(g, 1 - betas[0])
-    v.mul_(betas[1]).addcmul_(g, g, value=1 - betas[1])
+    beta1, beta2 = betas
+    m.lerp_(g, (1 - beta1).to(m) if isinstance(beta1, Tensor) else 1 - beta1)
+    if isinstance(beta2, Tensor):
+        v.mul_(fit(beta2, v)).addcmul_(g, g * fit(1 - beta2, g))  # value=tensor would be read
+    else:
+        v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
     if v_max is not None:
         v = v_max.clamp_min_(v)
-    return m / v.sqrt().mul_(sq_correction).add_(eps)
+    return m / v.sqrt().mul_(fit(sq_correction, v)).add_(eps)
 
 
-def move(u: Any, x: Any, lr: Any, decay: float) -> Any:
+def move(u: Any, x: Any, lr: Any, decay: Any) -> Any:
     """u' = decay u - lr x."""
-    return (u if decay == 1 else u * decay) - x * lr
+    return (u if _is(decay, 1) else u * fit(decay, u)) - x * fit(lr, x)
 
 
-def write(w: Tensor, u: Tensor, moved: Tensor, potential: Potential, keep: bool) -> None:
+def _is(number: Any, value: int) -> bool:
+    """Whether a factor or a term can be left out; a tensor is not looked into."""
+    return not isinstance(number, Tensor) and number == value
+
+
+def fit(number: Any, x: Any) -> Any:
+    """A number that is a tensor in the dtype of x, which a wider one would change if x is 0-d."""
+    return number.reshape(()).to(x.dtype) if isinstance(number, Tensor) else number
+
+
+def write(
+    w: Tensor,
+    u: Tensor,
+    moved: Tensor,
+    potential: Potential,
+    duals: list[Tensor] | None,
+    rounding: Rounding | None,
+    i: int,
+) -> None:
     """Write w', leaving untouched, to the bit, weights whose dual did not change, and keep u'."""
+    if duals is not None and rounding is not None:
+        moved = rounding(i, DUAL, moved).to(u.dtype)
     value = to_primal(moved, potential).to(w.dtype)
     w.copy_(torch.where((moved == u) | u.isnan(), w, value))
-    if keep:
-        u.copy_(moved)
+    if duals is not None:
+        duals[i].copy_(moved)
+
+
+def open_state(tensor: Tensor, param: Tensor) -> Tensor:
+    """A state tensor itself, or a float32 copy of one in bfloat16."""
+    return tensor.to(state_dtype(param))
 
 
 def to_dual(weight: Tensor, potential: Potential) -> Tensor:
@@ -182,7 +233,12 @@ def square_limit(dtype: torch.dtype) -> float:
     return 2.0**511 if dtype is torch.float64 else 2.0**63
 
 
-def scaled_power_sums(tensors: list[Tensor], exponent: float) -> tuple[np.ndarray, np.ndarray]:
+def scaled_power_sums(tensors: list[Tensor], exponent: float) -> tuple[Tensor, Tensor]:
     """``(m, s)`` with m = max |x| and s = sum (|x| / m)^exponent for each tensor."""
-    parts = np.array([scaled_power_sum(x, exponent) for x in tensors])
-    return parts[:, 0], parts[:, 1]
+    device = tensors[0].device
+    parts = [scaled_power_sum(find_local(x), exponent) for x in tensors]
+    largest, sums = zip(*parts, strict=True)
+    return (
+        torch.stack([one.to(device) for one in largest]),
+        torch.stack([one.to(device) for one in sums]),
+    )

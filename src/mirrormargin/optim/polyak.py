@@ -24,7 +24,7 @@ from torch import Tensor
 from mirrormargin.arguments import show
 from mirrormargin.errors import OptimizerError
 from mirrormargin.geometry import LpPotential
-from mirrormargin.optim.tensor_batch import Batch
+from mirrormargin.optim.tensor_batch import AnyBatch
 
 __all__ = ["as_number", "find_classical_step", "find_polyak_multiplier", "make_step_finder"]
 
@@ -143,7 +143,7 @@ _find_step = make_step_finder(lambda step, decrease: decrease(step))
 
 
 def find_polyak_multiplier(
-    batches: Sequence[Batch], norms: Sequence[Sequence[float]], loss: float | Tensor | None
+    batches: Sequence[AnyBatch], norms: Sequence[Tensor | None], loss: float | Tensor | None
 ) -> float:
     """The number that turns the lr of every group with Polyak steps into its step.
 
@@ -152,7 +152,8 @@ def find_polyak_multiplier(
 
     Args:
         batches: All batches of the step.
-        norms: The norm of the group's gradient, once for each tensor of each batch.
+        norms: The norm of the group's gradient, once for each tensor of each batch; None where
+            the batch's step rule has none.
         loss: The loss at the current weights.
 
     Returns:
@@ -160,7 +161,8 @@ def find_polyak_multiplier(
     """
     ours = [b for b in batches if b.group["step_rule"] == "polyak" and float(b.group["lr"]) > 0]
     groups = {b.number: b.group for b in ours}
-    norm_of = {b.number: n[0] for b, n in zip(batches, norms, strict=True) if b.number in groups}
+    pairs = [(b.number, norm) for b, norm in zip(batches, norms, strict=True) if norm is not None]
+    norm_of = {number: float(norm[0]) for number, norm in pairs if number in groups}
     # Only groups with step_rule="polyak" have a multiplier: there is none, or its gradient is zero.
     if not any(norm_of.values()):
         return 0.0
@@ -191,7 +193,7 @@ def find_polyak_multiplier(
     return _find_step(target, cap, guess, _make_decrease(ours))[0]
 
 
-def _make_decrease(batches: Sequence[Batch]) -> Callable[[float], float]:
+def _make_decrease(batches: Sequence[AnyBatch]) -> Callable[[float], float]:
     """k -> < g, w - to_primal(u - k lr g) >, summed over all tensors in float64."""
     terms = []
     for batch in batches:

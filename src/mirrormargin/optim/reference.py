@@ -1,7 +1,8 @@
 r"""The optimizers written literally: slow, obvious, in float64, one formula a line.
 
 Every other path is compared with these, step by step. They take a list of tensors with ``.grad``
-and keep their own float64 weights and duals; the tensors receive the rounded weights.
+and keep their own float64 weights, duals and moments, rounded only if those are kept in bfloat16;
+the tensors receive the rounded weights.
 """
 
 from __future__ import annotations
@@ -12,16 +13,32 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from mirrormargin.optim.stochastic_rounding import AVERAGE, DUAL, LARGEST, SQUARE, round_literally
+
 __all__ = ["ReferenceMirrorAdam", "ReferenceMirrorDescent", "bisect_step"]
 
 
 class _Reference:
-    def __init__(self, params: Sequence[Tensor], p: float, scale: float | None) -> None:
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        p: float,
+        scale: float | None,
+        clip: float | None,
+        norm_over: str,
+        caution: bool,
+        state_dtype: torch.dtype | None,
+    ) -> None:
         self.params = list(params)
-        self.p = p
+        self.p, self.clip, self.norm_over, self.caution = p, clip, norm_over, caution
+        self.is_narrow = state_dtype is torch.bfloat16
+        self.t = 0
         self.kappa = 1.0 if scale is None else scale ** (2 - p) / (p - 1)
         self.w = [param.detach().double() for param in self.params]
         self.u = [self.to_dual(w) for w in self.w]
+        for i in range(len(self.u)):
+            if self.has_narrow_dual(i):
+                self.u[i] = self.kappa * (self.u[i] / self.kappa).bfloat16().double()
 
     def to_dual(self, w: Tensor) -> Tensor:
         return self.kappa * w.sign() * w.abs() ** (self.p - 1)
@@ -31,10 +48,41 @@ class _Reference:
 
     def gradients(self, maximize: bool) -> list[Tensor]:
         sign = -1.0 if maximize else 1.0
-        return [sign * param.grad.detach().double() for param in self.params]  # pyright: ignore
+        grads = [sign * param.grad.detach().double() for param in self.params]  # pyright: ignore
+        if self.clip is None:
+            return grads
+        norms = self.find_norms(grads)
+        return [g * min(1.0, self.clip / n) if n else g for g, n in zip(grads, norms, strict=True)]
+
+    def find_norms(self, grads: list[Tensor]) -> list[float]:
+        q = self.p / (self.p - 1)
+        if self.norm_over == "group":
+            return [_norm(torch.cat([g.flatten() for g in grads]), q)] * len(grads)
+        return [_norm(g, q) for g in grads]
+
+    def mask(self, x: Tensor, g: Tensor) -> Tensor:
+        """The direction where it agrees with the gradient, enlarged for the rest."""
+        if not self.caution:
+            return x
+        agrees = (x.sign() == g.sign()) & (g != 0)
+        share = float(agrees.double().mean())
+        return x * agrees / max(share, 1e-3)
+
+    def keep(self, i: int, role: int, x: Tensor) -> Tensor:
+        """A state of tensor i as it is kept."""
+        if not self.is_narrow:
+            return x
+        rounded = round_literally(x.float().numpy(), i, role, self.t)
+        return torch.from_numpy(rounded).double()
+
+    def has_narrow_dual(self, i: int) -> bool:
+        is_kept = self.p not in (1.5, 2.0, 3.0) or self.params[i].dtype.itemsize < 4
+        return self.is_narrow and is_kept
 
     @torch.no_grad()
     def move(self, i: int, u: Tensor) -> None:
+        if self.has_narrow_dual(i):
+            u = self.kappa * self.keep(i, DUAL, u / self.kappa)
         changed = u != self.u[i]
         self.w[i] = torch.where(changed, self.to_primal(u), self.w[i])
         self.u[i] = u
@@ -61,14 +109,18 @@ class ReferenceMirrorDescent(_Reference):
         f_min: float = 0.0,
         max_lr: float = float("inf"),
         maximize: bool = False,
+        clip: float | None = None,
+        caution: bool = False,
+        state_dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(params, p, scale)
-        self.lr, self.step_rule, self.norm_over = lr, step_rule, norm_over
+        super().__init__(params, p, scale, clip, norm_over, caution, state_dtype)
+        self.lr, self.step_rule = lr, step_rule
         self.momentum, self.nesterov, self.weight_decay = momentum, nesterov, weight_decay
         self.f_min, self.max_lr, self.maximize = f_min, max_lr, maximize
         self.buffers = [torch.zeros_like(w) for w in self.w]
 
     def step(self, loss: float | None = None) -> None:
+        self.t += 1
         grads = self.gradients(self.maximize)
         if self.step_rule == "constant":
             steps = [self.lr] * len(grads)
@@ -88,16 +140,13 @@ class ReferenceMirrorDescent(_Reference):
             decay = max(0.0, 1 - length * self.weight_decay)
         for i, (step, x) in enumerate(zip(steps, directions, strict=True)):
             if self.momentum:
-                self.buffers[i] = self.momentum * self.buffers[i] + x
-                x = x + self.momentum * self.buffers[i] if self.nesterov else self.buffers[i]
+                g, b = x, self.momentum * self.buffers[i] + x
+                x = self.mask(g + self.momentum * b if self.nesterov else b, g)
+                self.buffers[i] = self.keep(i, AVERAGE, b)
             self.move(i, decay * self.u[i] - step * x)
 
     def normalize(self, grads: list[Tensor]) -> list[Tensor]:
-        q = self.p / (self.p - 1)
-        if self.norm_over == "group":
-            norms = [_norm(torch.cat([g.flatten() for g in grads]), q)] * len(grads)
-        else:
-            norms = [_norm(g, q) for g in grads]
+        norms = self.find_norms(grads)
         return [g / n if n != 0 else torch.zeros_like(g) for g, n in zip(grads, norms, strict=True)]
 
     def polyak(self, grads: list[Tensor], target: float) -> float:
@@ -147,11 +196,14 @@ class ReferenceMirrorAdam(_Reference):
         amsgrad: bool = False,
         scale: float | None = None,
         maximize: bool = False,
+        clip: float | None = None,
+        norm_over: str = "tensor",
+        caution: bool = False,
+        state_dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(params, p, scale)
+        super().__init__(params, p, scale, clip, norm_over, caution, state_dtype)
         self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
         self.amsgrad, self.maximize = amsgrad, maximize
-        self.t = 0
         self.m = [torch.zeros_like(w) for w in self.w]
         self.v = [torch.zeros_like(w) for w in self.w]
         self.v_max = [torch.zeros_like(w) for w in self.w]
@@ -170,7 +222,10 @@ class ReferenceMirrorAdam(_Reference):
             self.v_max[i] = torch.maximum(self.v_max[i], self.v[i])
             second = self.v_max[i] if self.amsgrad else self.v[i]
             m_hat, v_hat = self.m[i] / (1 - beta1**self.t), second / (1 - beta2**self.t)
-            x = m_hat / (v_hat.sqrt() + self.eps)
+            x = self.mask(m_hat / (v_hat.sqrt() + self.eps), g)
+            self.m[i] = self.keep(i, AVERAGE, self.m[i])
+            self.v[i] = self.keep(i, SQUARE, self.v[i])
+            self.v_max[i] = self.keep(i, LARGEST, self.v_max[i])
             self.move(i, (1 - self.lr * self.weight_decay) * self.u[i] - self.lr * x)
 
 

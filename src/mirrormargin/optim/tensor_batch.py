@@ -1,13 +1,19 @@
 r"""The tensors that one call steps together, and the state that must follow them.
 
 A *path* is a module with the arithmetic of a step: ``plain`` works everywhere, ``foreach`` has many
-small tensors on an accelerator in mind, ``compiled`` takes float32 on the CPU. The tensors of a
-parameter group are sorted into batches, each for one call of one path.
+small tensors on an accelerator in mind, ``compiled`` takes float32 on the CPU, ``compiled_half``
+half precision there, and ``triton_step`` takes both on a GPU. The tensors of a parameter group are
+sorted into batches, each for one call of one path.
 
 The dual variable u of a tensor is kept as state, ``state["dual"]``, unless p is 1.5, 2 or 3, where
-it is a square or a root away. What w must equal is the *image* of its state,
+it is a square or a root away. Of half-precision weights it is kept at every p, as their float32
+master copy: steps that are too short to change w add up in u. What w must equal is the *image* of
+its state,
 
     w = to_primal(u).
+
+With ``state_dtype=torch.bfloat16`` u is kept in bfloat16. A weight that has not moved yet is then
+not quite the image of its u, but u is still what is computed from it.
 
 If w is no longer that image, because someone else wrote to it, u is computed again from w. If it
 still is, u is kept: near p = 1 many different u are mapped to w = 0, and only u itself tells how
@@ -21,24 +27,31 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from mirrormargin.geometry import Potential
 from mirrormargin.geometry.compiler import has_numba
 from mirrormargin.optim import foreach, plain
+from mirrormargin.optim.devices import fits_triton
 from mirrormargin.optim.plain import state_dtype
 
 __all__ = [
     "WITHOUT_DUAL",
+    "AnyBatch",
     "Batch",
+    "CapturedBatch",
     "Path",
     "adapt_state",
+    "as_step",
     "batch_key",
     "choose_path",
     "follow_weights",
     "is_compilable",
+    "is_for_triton",
+    "is_wide",
+    "keeps_dual",
+    "kept_dtype",
     "stamp",
 ]
 
@@ -48,7 +61,9 @@ _Stamp = tuple[int, int]
 
 _PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter))
 _TORCH_PATHS = (plain, foreach)
-WITHOUT_DUAL = (1.5, 2.0, 3.0)  # exponents p at which u is computed from w instead of kept
+_WIDE = (torch.float32, torch.float64)
+_HALF = (torch.bfloat16, torch.float16)
+WITHOUT_DUAL = (1.5, 2.0, 3.0)  # exponents p at which u of wide weights is computed from w
 
 
 class Path(Protocol):
@@ -65,7 +80,7 @@ class Path(Protocol):
     @property
     def scaled_power_sums(
         self,
-    ) -> Callable[[list[Tensor], float], tuple[np.ndarray, np.ndarray]]: ...
+    ) -> Callable[[list[Tensor], float], tuple[Any, Any]]: ...
 
 
 @dataclass(eq=False)
@@ -82,7 +97,10 @@ class Batch:
         grads: Their gradients g, in the dtype and layout that the path needs.
         states: What the optimizer keeps of each tensor.
         kappas: The scaled potential is kappa * psi, so a step lr there is a step lr / kappa in u.
+        numbers: The index of each tensor in the optimizer.
     """
+
+    is_captured = False
 
     group: _Group
     number: int
@@ -93,78 +111,187 @@ class Batch:
     grads: list[Tensor] = field(default_factory=list)
     states: list[_State] = field(default_factory=list)
     kappas: list[float] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
 
-    def add(self, param: Tensor, grad: Tensor, state: _State, kappa: float) -> None:
+    def add(self, param: Tensor, grad: Tensor, state: _State, kappa: float, number: int) -> None:
         if self.path not in _TORCH_PATHS:  # those read memory by address
-            if grad.dtype is not param.dtype or grad.is_neg():
-                grad = grad.to(param.dtype).resolve_neg()
+            # Kernels on a GPU read half precision; one launch reads one dtype.
+            dtype = param.dtype if param.is_cuda else state_dtype(param)
+            if grad.dtype is not dtype or grad.is_neg():
+                grad = grad.to(dtype).resolve_neg()
             grad = _laid_out_like(grad, param)
         self.params.append(param)
         self.grads.append(grad)
         self.states.append(state)
         self.kappas.append(kappa)
+        self.numbers.append(number)
 
     def tensors(self, key: str) -> list[Tensor]:
         """The state tensors of this name, zero where they are new."""
-        for param, state in zip(self.params, self.states, strict=True):
+        tensors = []
+        for param, state, dtype in zip(self.params, self.states, self._dtypes, strict=True):
             if key not in state:
-                state[key] = torch.zeros_like(param, dtype=state_dtype(param), requires_grad=False)
-        return [adapt_state(s, key, w) for s, w in zip(self.states, self.params, strict=True)]
+                state[key] = torch.zeros_like(param, dtype=dtype, requires_grad=False)
+            tensors.append(adapt_state(state, key, param, dtype))
+        return tensors
+
+    @cached_property
+    def _dtypes(self) -> list[torch.dtype]:
+        return [kept_dtype(self.group, param) for param in self.params]
+
+    @cached_property
+    def steps(self) -> list[Tensor]:
+        """How many steps each tensor has made, in the form that torch's AdamW keeps."""
+        for param, state in zip(self.params, self.states, strict=True):
+            step = state.get("step", 0.0)
+            if self.group["capturable"] or not isinstance(step, Tensor) or not step.is_cpu:
+                state["step"] = as_step(step, param, self.group)
+        return [state["step"] for state in self.states]
+
+    def count_step(self) -> None:
+        one = torch.ones(())  # adding a number would make such a tensor for each count
+        torch._foreach_add_(self.steps, one, alpha=1.0)  # pyright: ignore[reportPrivateImportUsage]
 
     @cached_property
     def duals(self) -> list[Tensor] | None:
         """The u of each tensor, following its weights; None where u is computed from w."""
         own = self.group["potential"]
         name = self.group["p"] if own is None else repr(own)
-        if name in WITHOUT_DUAL:
+        if not keeps_dual(self.group, self.params[0]):
             for state in self.states:
                 state.pop("dual", None)
                 state.pop("dual_of", None)
             return None
         duals = []
-        for param, state in zip(self.params, self.states, strict=True):
+        for param, state, dtype in zip(self.params, self.states, self._dtypes, strict=True):
             if "dual" not in state or state.get("dual_of") != name:
-                state["dual"] = _preimage(param, self.potential, self.path)
-                state["dual_of"] = name
+                dual = _preimage(param, self.potential, self.path)
+                state["dual"], state["dual_of"] = dual.to(dtype), name
             elif self.seen.get(id(param)) != stamp(param):
-                follow_weights(param, state, self.potential, self.path)
-            duals.append(adapt_state(state, "dual", param))
+                follow_weights(param, state, self.potential, self.path, dtype)
+            duals.append(adapt_state(state, "dual", param, dtype))
         return duals
+
+
+class CapturedBatch:
+    """The same for a step that ``torch.compile`` traces: tensors instead of what they are kept in.
+
+    Args:
+        states: All state tensors, those of the first name in ``names`` first.
+        names: Their names.
+    """
+
+    is_captured = True
+    path: Path = plain
+
+    def __init__(
+        self,
+        group: _Group,
+        number: int,
+        potential: Potential,
+        params: list[Tensor],
+        grads: list[Tensor],
+        kappas: list[float],
+        numbers: list[int],
+        states: list[Tensor],
+        names: tuple[str, ...],
+    ) -> None:
+        self.group, self.number, self.potential = group, number, potential
+        self.params, self.grads, self.kappas, self.numbers = params, grads, kappas, numbers
+        num = len(params)
+        self._states = {name: states[i * num : (i + 1) * num] for i, name in enumerate(names)}
+        self.steps = self._states.get("step", [])
+        self.duals = self._states.get("dual")
+
+    def count_step(self) -> None:
+        for step in self.steps:
+            step.add_(1.0)
+
+    def tensors(self, key: str) -> list[Tensor]:
+        return self._states[key]
+
+
+AnyBatch = Batch | CapturedBatch
 
 
 def choose_path(group: _Group, param: Tensor) -> Path:
     """The path that steps this tensor."""
+    if group["capturable"]:
+        return plain
     if group["foreach"]:
         return foreach
     if group["fused"] is not False and is_compilable(group, param):
-        return _load_compiled()
+        return _load_compiled(is_half=param.dtype in _HALF)
+    if group["fused"] is not False and is_for_triton(group, param):
+        return _load_triton()
     return plain
 
 
 def is_compilable(group: _Group, param: Tensor) -> bool:
     """Whether the compiled path can step this tensor."""
+    is_narrow = param.dtype is torch.float32 or param.dtype in _HALF
+    return is_narrow and param.is_cpu and _has_kernel(group, param)
+
+
+def is_for_triton(group: _Group, param: Tensor) -> bool:
+    """Whether the path for GPUs can step this tensor."""
+    return fits_triton(param.dtype, param.device, group["p"]) and _has_kernel(group, param)
+
+
+def _has_kernel(group: _Group, param: Tensor) -> bool:
+    """Whether code that reads memory by address, and has the lp potential only, can step it."""
     return (
-        param.dtype is torch.float32
-        and param.is_cpu
-        and type(param) in _PLAIN_TYPES
+        type(param) in _PLAIN_TYPES
         and group["potential"] is None
+        and group["state_dtype"] is not torch.bfloat16
         and (param.is_contiguous() or _dense_format(param) is not None)
     )
 
 
 @cache
-def _load_compiled() -> Path:
-    """The compiled path; the plain one, after a warning, where Numba is missing."""
+def _load_compiled(is_half: bool) -> Path:
+    """A compiled path; the plain one, after a warning, where Numba is missing."""
     if not has_numba():
         return plain
-    from mirrormargin.optim import compiled  # imports Numba, which takes a while
+    from mirrormargin.optim import compiled, compiled_half  # import Numba, which takes a while
 
-    return compiled
+    return compiled_half if is_half else compiled
+
+
+def keeps_dual(group: _Group, param: Tensor) -> bool:
+    """Whether u of this tensor is state; if not, it is computed from w."""
+    has_root = group["potential"] is None and group["p"] in WITHOUT_DUAL
+    return not has_root or not is_wide(param)
+
+
+def is_wide(param: Tensor) -> bool:
+    """Whether the weights hold what a short step adds, so that they need no master copy."""
+    return param.dtype in _WIDE
+
+
+def kept_dtype(group: _Group, param: Tensor) -> torch.dtype:
+    """In which u, buffers and moments are kept; steps are computed in ``state_dtype(param)``."""
+    return torch.bfloat16 if group["state_dtype"] is torch.bfloat16 else state_dtype(param)
+
+
+def as_step(step: Any, param: Tensor, group: _Group) -> Tensor:
+    """A count of steps as a tensor of its own, on the CPU unless the group is capturable."""
+    device = param.device if group["capturable"] else torch.device("cpu")
+    if isinstance(step, Tensor) and step.dtype is torch.float32 and step.device == device:
+        return step
+    return torch.as_tensor(step, dtype=torch.float32, device=device).detach()
+
+
+@cache
+def _load_triton() -> Path:
+    from mirrormargin.optim import triton_step
+
+    return triton_step
 
 
 def batch_key(path: Path, param: Tensor) -> Hashable:
     """Tensors of a group with equal keys belong to one batch."""
-    return (path, param.dtype, param.device) if path is foreach else path
+    return (path, is_wide(param)) if path is plain else (path, param.dtype, param.device)
 
 
 def stamp(param: Tensor) -> _Stamp:
@@ -172,16 +299,19 @@ def stamp(param: Tensor) -> _Stamp:
     return param._version, param.data_ptr()
 
 
-def follow_weights(param: Tensor, state: _State, potential: Potential, path: Path) -> None:
+def follow_weights(
+    param: Tensor, state: _State, potential: Potential, path: Path, dtype: torch.dtype
+) -> None:
     """Rebuild u where w is no longer the image of the state, and keep it elsewhere."""
-    dual = adapt_state(state, "dual", param)
-    unchanged = _image(state, potential, path).to(param.dtype) == param
-    state["dual"] = torch.where(unchanged, dual, _preimage(param, potential, path))
+    dual = adapt_state(state, "dual", param, dtype)
+    unchanged = _image(dual, param, potential, path).to(param.dtype) == param
+    rebuilt = _preimage(param, potential, path).to(dual.dtype)
+    dual.copy_(torch.where(unchanged, dual, rebuilt))  # in place: captured steps know its address
 
 
-def _image(state: _State, potential: Potential, path: Path) -> Tensor:
-    """The weights that the state stands for, to the bit as the path's step writes them."""
-    return path.to_primal(state["dual"], potential)
+def _image(dual: Tensor, param: Tensor, potential: Potential, path: Path) -> Tensor:
+    """The weights that u stands for, to the bit as the path's step writes them."""
+    return path.to_primal(plain.open_state(dual, param), potential)
 
 
 def _preimage(param: Tensor, potential: Potential, path: Path) -> Tensor:
@@ -189,13 +319,13 @@ def _preimage(param: Tensor, potential: Potential, path: Path) -> Tensor:
     return path.to_dual(param.detach(), potential)
 
 
-def adapt_state(state: _State, key: str, param: Tensor) -> Tensor:
-    """A state tensor, brought to the dtype, device and layout that its parameter asks for.
+def adapt_state(state: _State, key: str, param: Tensor, dtype: torch.dtype) -> Tensor:
+    """A state tensor in the dtype that it is kept in, on its parameter's device and in its layout.
 
     ``model.to(...)`` may have changed the parameter since the last step, and kernels trust
     addresses.
     """
-    tensor, dtype = state[key], state_dtype(param)
+    tensor = state[key]
     if tensor.dtype is not dtype or tensor.get_device() != param.get_device():
         tensor = state[key] = tensor.to(param.device, dtype)
     if tensor.stride() != param.stride():

@@ -1,0 +1,119 @@
+r"""Cautious steps: where the direction x and the gradient disagree in sign, nothing moves.
+
+    x <- x [x g > 0] / max(share of the entries kept, 1/1000)
+
+The entries that move make up for those that do not (Liang et al. 2024, arXiv 2411.16085). Here g is
+the gradient of what is minimized, including ``coupled_decay u``. Directions are found in plain
+torch operations on every path; then the path takes them for the gradient of a constant step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from mirrormargin.geometry import Potential
+from mirrormargin.optim.plain import find_adam_direction, find_direction, open_state, to_dual
+from mirrormargin.optim.stochastic_rounding import AVERAGE, LARGEST, SQUARE, Rounding
+from mirrormargin.optim.tensor_batch import Path
+
+__all__ = ["mirror_adam", "mirror_descent"]
+
+_LEAST = 1e-3  # share of the entries: the factor is at most 1000
+
+
+def mirror_descent(
+    path: Path,
+    params: list[Tensor],
+    grads: list[Tensor],
+    duals: list[Tensor] | None,
+    buffers: list[Tensor],
+    *,
+    potential: Potential,
+    grad_scales: list[tuple[Any, Any]],
+    lrs: list[Any],
+    coupled_decays: list[Any],
+    decay: Any,
+    momentum: float,
+    nesterov: bool,
+    rounding: Rounding | None = None,
+) -> None:
+    """Take one cautious step of mirror descent; arguments as in ``plain.py``."""
+    directions = []
+    for i, w in enumerate(params):
+        u = to_dual(w, potential) if duals is None else open_state(duals[i], w)
+        b = open_state(buffers[i], w)
+        g = find_direction(
+            grads[i].to(u.dtype), u, None, grad_scales[i], coupled_decays[i], 0.0, False
+        )
+        x = find_direction(g, u, b, (1.0, 1.0), 0.0, momentum, nesterov)
+        directions.append(_mask(x, g))
+        if rounding is not None:
+            buffers[i].copy_(rounding(i, AVERAGE, b))
+    _step(path, params, directions, duals, potential, lrs, decay, rounding)
+
+
+def mirror_adam(
+    path: Path,
+    params: list[Tensor],
+    grads: list[Tensor],
+    duals: list[Tensor] | None,
+    exp_avgs: list[Tensor],
+    exp_avg_sqs: list[Tensor],
+    max_exp_avg_sqs: list[Tensor] | None,
+    *,
+    potential: Potential,
+    lrs: list[Any],
+    sq_corrections: list[Any],
+    decay: Any,
+    betas: tuple[Any, Any],
+    eps: float,
+    maximize: bool,
+    rounding: Rounding | None = None,
+) -> None:
+    """Take one cautious step of MirrorAdam; arguments as in ``plain.py``."""
+    directions = []
+    for i, w in enumerate(params):
+        kept = [exp_avgs[i], exp_avg_sqs[i]]
+        kept += [] if max_exp_avg_sqs is None else [max_exp_avg_sqs[i]]
+        m, v, *rest = opened = [open_state(one, w) for one in kept]
+        g = -grads[i].to(m.dtype) if maximize else grads[i].to(m.dtype)
+        v_max = rest[0] if rest else None
+        x = find_adam_direction(g, m, v, v_max, sq_corrections[i], betas, eps)
+        directions.append(_mask(x, g))
+        if rounding is not None:
+            for role, one, value in zip((AVERAGE, SQUARE, LARGEST), kept, opened, strict=False):
+                one.copy_(rounding(i, role, value))
+    _step(path, params, directions, duals, potential, lrs, decay, rounding)
+
+
+def _mask(x: Tensor, g: Tensor) -> Tensor:
+    agrees = (((x > 0) & (g > 0)) | ((x < 0) & (g < 0))).to(x.dtype)  # x g may underflow
+    return x * (agrees / agrees.mean().clamp(min=_LEAST))
+
+
+def _step(
+    path: Path,
+    params: list[Tensor],
+    directions: list[Tensor],
+    duals: list[Tensor] | None,
+    potential: Potential,
+    lrs: list[Any],
+    decay: Any,
+    rounding: Rounding | None,
+) -> None:
+    path.mirror_descent(
+        params,
+        directions,
+        duals,
+        None,
+        potential=potential,
+        grad_scales=[(1.0, 1.0)] * len(params),
+        lrs=lrs,
+        coupled_decays=[0.0] * len(params),
+        decay=decay,
+        momentum=0.0,
+        nesterov=False,
+        **({} if rounding is None else {"rounding": rounding}),
+    )
