@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,11 +39,27 @@ class Outcome:
 
 
 class RankServer(ForkingServer):
-    """Starts the ranks of one training at a time."""
+    """Starts the ranks of one training, or of one function, at a time."""
 
-    def __init__(self) -> None:
-        super().__init__(path=(Path(__file__).parent,))
-        self.warm("rank_processes:prepare")
+    def __init__(self, modules: Sequence[str] = ()) -> None:
+        folder = Path(__file__).parent
+        super().__init__(path=(folder, folder / "optim"))
+        self.warm("rank_processes:prepare", list(modules))
+
+    def run(self, function: str, count: int, *arguments: Any) -> list[str]:
+        """Call ``module:function(launch, *arguments)`` as each of so many ranks.
+
+        Returns:
+            What the first rank reported.
+        """
+        port = find_free_port()
+        ranks = [
+            self.start(function, {"rank": rank, "count": count, "port": port}, *arguments)
+            for rank in range(count)
+        ]
+        ended = [self.wait(pid) for pid in ranks]
+        assert [one.code for one in ended] == [FINISHED] * count, [one.said for one in ended]
+        return ended[0].said
 
     def train(
         self,
@@ -94,6 +112,17 @@ class RankServer(ForkingServer):
         return outcome
 
 
+def set_environment(launch: dict[str, int]) -> None:
+    """As torchrun does."""
+    os.environ |= {
+        "RANK": str(launch["rank"]),
+        "LOCAL_RANK": str(launch["rank"]),
+        "WORLD_SIZE": str(launch["count"]),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(launch["port"]),
+    }
+
+
 def find_free_port() -> int:
     """A port for the ranks of one training: torchrun takes the same one for all."""
     with socket.socket() as free:
@@ -101,8 +130,12 @@ def find_free_port() -> int:
         return free.getsockname()[1]
 
 
-def prepare() -> None:
+def prepare(modules: list[str]) -> None:
     """Import and compile, so that no process has to."""
+    if modules:
+        for name in modules:
+            importlib.import_module(name)
+        return
     import torch.distributed.fsdp  # noqa: F401 (with DTensor)
     from killed_training import prepare
 
@@ -129,13 +162,7 @@ def train(
 
     rank = launch["rank"]
     if parallel is not None:
-        os.environ |= {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(launch["count"]),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(launch["port"]),
-        }
+        set_environment(launch)
     if options.get("double"):
         torch.set_default_dtype(torch.float64)
 

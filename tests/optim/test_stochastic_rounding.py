@@ -19,7 +19,7 @@ LARGEST = torch.finfo(torch.bfloat16).max
 
 
 def _round(x: torch.Tensor, number: int = 0, role: int = DUAL, step: int = 1) -> torch.Tensor:
-    return Rounding([number], [torch.tensor(float(step))])(0, role, x)
+    return Rounding([number], [torch.tensor(float(step))], [None])(0, role, x)
 
 
 @pytest.mark.parametrize("number", [0, 1, 300])

@@ -48,12 +48,12 @@ TRAININGS = {
         paper_protocol=True,
     ),
 }
-WITH_WHOLE_TENSORS = {
+WITH_NORMS = {
     "SNGD": replace(DIGITS, optimizer=OptimizerConfig("SNGD", 1e-2)),
     "Polyak": replace(DIGITS, optimizer=OptimizerConfig("Polyak", 0.5, p=1.5, max_lr=0.1)),
-    "powers": replace(DIGITS, sparsifier=Powerpropagation(2.0)),
     "rms": replace(DIGITS, optimizer=replace(MIRROR, scale="rms")),
 }
+POWERS = replace(DIGITS, sparsifier=Powerpropagation(2.0))
 TOLERANCE = {True: 1e-12, False: 1e-6}  # in float64 or not
 
 
@@ -147,9 +147,15 @@ def test_ranks_train_what_one_process_trains(name, parallel, count, server, find
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WITH_WHOLE_TENSORS)
-def test_ddp_takes_what_needs_whole_tensors(name, server, find_alone, tmp_path):
-    check_alike(server, find_alone, WITH_WHOLE_TENSORS[name], tmp_path / "run", "ddp", 2)
+@pytest.mark.parametrize(("parallel", "count"), [("ddp", 2), ("fsdp", 3)])
+@pytest.mark.parametrize("name", WITH_NORMS)
+def test_norms_are_those_of_whole_tensors(name, parallel, count, server, find_alone, tmp_path):
+    check_alike(server, find_alone, WITH_NORMS[name], tmp_path / "run", parallel, count)
+
+
+@pytest.mark.slow
+def test_ddp_takes_powers_of_weights(server, find_alone, tmp_path):
+    check_alike(server, find_alone, POWERS, tmp_path / "run", "ddp", 2)
 
 
 @pytest.mark.parametrize("parallel", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
@@ -221,27 +227,13 @@ def test_a_training_is_resumed_by_any_number_of_ranks(server, find_alone, tmp_pa
     assert measure_difference(tmp_path, home) < 1e-12
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("SNGD", "SNGD with norms of whole tensors is not supported with fsdp: train with ddp"),
-        ("Polyak", "Polyak with norms"),
-        ("rms", "MirrorDescent with norms"),
-        ("powers", "Powerpropagation"),
-    ],
-)
-def test_fsdp_refuses_what_needs_whole_tensors(name, message):
-    config = WITH_WHOLE_TENSORS[name]
-    data = load_training_data(config)
+def test_fsdp_refuses_powers_of_weights():
+    data = load_training_data(POWERS)
     ranks = Ranks("cpu")
-    check_shared(config, data, ranks)
+    check_shared(POWERS, data, ranks)
     ranks.parallel = "fsdp"
-    with pytest.raises(TrainingError, match=message):
-        check_shared(config, data, ranks)
-    groups = (("blocks.*", {"scale": "rms"}),)
-    grouped = replace(DIGITS, optimizer=replace(DIGITS.optimizer, groups=groups))
-    with pytest.raises(TrainingError, match="MirrorAdam with norms"):
-        check_shared(grouped, data, ranks)
+    with pytest.raises(TrainingError, match="Powerpropagation is not supported with fsdp"):
+        check_shared(POWERS, data, ranks)
 
 
 def test_ranks_that_cannot_share_a_training_are_refused():

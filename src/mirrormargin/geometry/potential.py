@@ -32,7 +32,13 @@ class Potential(ABC):
     potential that is a power of a norm also has ``norm``, ``dual_norm`` and ``dual_exponent``;
     the normalized step rule needs those. ``repr`` must show every parameter: checkpoints are
     matched by it.
+
+    Attributes:
+        is_separable: Whether each entry is mapped by itself. One that couples entries sets it to
+            False: it is then refused for tensors that are spread over processes.
     """
+
+    is_separable = True
 
     @abstractmethod
     def value(self, weight: Any) -> Any:

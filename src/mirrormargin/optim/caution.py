@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mirrormargin.geometry import Potential
-from mirrormargin.optim.plain import find_adam_direction, find_direction, open_state, to_dual
+from mirrormargin.geometry.norms import widen
+from mirrormargin.optim.plain import find_adam_direction, find_direction, fit, open_state, to_dual
+from mirrormargin.optim.shards import add_up
 from mirrormargin.optim.stochastic_rounding import AVERAGE, LARGEST, SQUARE, Rounding
 from mirrormargin.optim.tensor_batch import Path
 
@@ -25,6 +28,7 @@ _LEAST = 1e-3  # share of the entries: the factor is at most 1000
 
 def mirror_descent(
     path: Path,
+    owners: list[Tensor],
     params: list[Tensor],
     grads: list[Tensor],
     duals: list[Tensor] | None,
@@ -40,7 +44,7 @@ def mirror_descent(
     rounding: Rounding | None = None,
 ) -> None:
     """Take one cautious step of mirror descent; arguments as in ``plain.py``."""
-    directions = []
+    pairs = []
     for i, w in enumerate(params):
         u = to_dual(w, potential) if duals is None else open_state(duals[i], w)
         b = open_state(buffers[i], w)
@@ -48,14 +52,15 @@ def mirror_descent(
             grads[i].to(u.dtype), u, None, grad_scales[i], coupled_decays[i], 0.0, False
         )
         x = find_direction(g, u, b, (1.0, 1.0), 0.0, momentum, nesterov)
-        directions.append(_mask(x, g))
+        pairs.append((x, g))
         if rounding is not None:
             buffers[i].copy_(rounding(i, AVERAGE, b))
-    _step(path, params, directions, duals, potential, lrs, decay, rounding)
+    _step(path, params, _mask(pairs, owners), duals, potential, lrs, decay, rounding)
 
 
 def mirror_adam(
     path: Path,
+    owners: list[Tensor],
     params: list[Tensor],
     grads: list[Tensor],
     duals: list[Tensor] | None,
@@ -73,7 +78,7 @@ def mirror_adam(
     rounding: Rounding | None = None,
 ) -> None:
     """Take one cautious step of MirrorAdam; arguments as in ``plain.py``."""
-    directions = []
+    pairs = []
     for i, w in enumerate(params):
         kept = [exp_avgs[i], exp_avg_sqs[i]]
         kept += [] if max_exp_avg_sqs is None else [max_exp_avg_sqs[i]]
@@ -81,16 +86,22 @@ def mirror_adam(
         g = -grads[i].to(m.dtype) if maximize else grads[i].to(m.dtype)
         v_max = rest[0] if rest else None
         x = find_adam_direction(g, m, v, v_max, sq_corrections[i], betas, eps)
-        directions.append(_mask(x, g))
+        pairs.append((x, g))
         if rounding is not None:
             for role, one, value in zip((AVERAGE, SQUARE, LARGEST), kept, opened, strict=False):
                 one.copy_(rounding(i, role, value))
-    _step(path, params, directions, duals, potential, lrs, decay, rounding)
+    _step(path, params, _mask(pairs, owners), duals, potential, lrs, decay, rounding)
 
 
-def _mask(x: Tensor, g: Tensor) -> Tensor:
-    agrees = (((x > 0) & (g > 0)) | ((x < 0) & (g < 0))).to(x.dtype)  # x g may underflow
-    return x * (agrees / agrees.mean().clamp(min=_LEAST))
+def _mask(pairs: list[tuple[Tensor, Tensor]], owners: list[Tensor]) -> list[Tensor]:
+    """The direction x of each pair, masked by g; shares are those of whole tensors."""
+    kept = [((x > 0) & (g > 0)) | ((x < 0) & (g < 0)) for x, g in pairs]  # x g may underflow
+    counts = add_up(torch.stack([widen(one.sum()).to(kept[0].device) for one in kept]), owners)
+    masked = []
+    for (x, _), one, count, owner in zip(pairs, kept, counts.unbind(), owners, strict=True):
+        share = (count / max(owner.numel(), 1)).clamp(min=_LEAST)
+        masked.append(x * (one.to(x.dtype) / fit(share.to(x.device), x)))
+    return masked
 
 
 def _step(

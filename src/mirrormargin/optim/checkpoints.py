@@ -15,7 +15,7 @@ from torch import Tensor
 from mirrormargin.arguments import show
 from mirrormargin.errors import OptimizerError
 from mirrormargin.optim.options import NEW
-from mirrormargin.optim.tensor_batch import adapt_state, as_step, kept_dtype
+from mirrormargin.optim.tensor_batch import adapt_state, as_step, kept_dtype, name_potential
 
 if TYPE_CHECKING:
     from mirrormargin.optim.mirror_optimizer import MirrorOptimizer
@@ -120,6 +120,8 @@ def restore(optimizer: MirrorOptimizer, saved: _Saved, potentials: list[Any]) ->
             if _is_kept(key, value):
                 state[key] = value.detach().clone()
                 adapt_state(state, key, param, kept_dtype(group, param))
+            elif key == "dual_of" and isinstance(value, str):  # as earlier versions wrote it
+                state[key] = name_potential(value)
             elif key == "step":
                 state[key] = as_step(value, param, group).clone().reshape(())
             else:

@@ -9,7 +9,7 @@ of p, and the rest for p = 2.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -18,8 +18,16 @@ from torch import Tensor, nn
 
 from mirrormargin.arguments import check_exponent, check_flag, check_kind, read_items
 from mirrormargin.errors import OptimizerError
+from mirrormargin.optim.shards import combine_largest, get_local, is_sharded
 
-__all__ = ["describe_groups", "find_largest", "is_zero", "mirror_groups", "param_groups"]
+__all__ = [
+    "are_zero",
+    "describe_groups",
+    "find_largest_of",
+    "is_zero",
+    "mirror_groups",
+    "param_groups",
+]
 
 Named = list[tuple[str, nn.Parameter]]
 
@@ -274,21 +282,32 @@ def _is_conv1d(module: nn.Module) -> bool:
 
 
 def is_zero(param: Tensor) -> bool:
-    """Whether all entries are 0; quick for tensors that are not."""
-    if param.numel() == 0 or _is_elsewhere(param) or bool(param.detach()[(0,) * param.ndim]):
+    """Whether all entries are 0; quick for whole tensors that are not."""
+    if param.numel() == 0 or param.is_meta:
         return False
-    return find_largest(param) == 0
+    if not is_sharded(param) and bool(param.detach()[(0,) * param.ndim]):
+        return False
+    return find_largest_of([param]) == [0.0]
 
 
-def find_largest(param: Tensor) -> float:
-    """max |w|; 0 for tensors without values here, or spread over processes."""
-    if param.numel() == 0 or _is_elsewhere(param):
+def are_zero(params: Sequence[Tensor]) -> list[bool]:
+    """Whether all entries of each tensor are 0; processes are asked once."""
+    here = [is_zero(param) for param in params if not is_sharded(param)]
+    spread = [param for param in params if is_sharded(param)]
+    elsewhere = [size == 0 for size in find_largest_of(spread)]
+    return [(elsewhere if is_sharded(param) else here).pop(0) for param in params]
+
+
+def find_largest_of(params: Sequence[Tensor]) -> list[float]:
+    """max |w| of each tensor, 0 for one without values; processes are asked once."""
+    own = [_find_largest_here(get_local(param.detach())) for param in params]
+    return combine_largest(torch.tensor(own, dtype=torch.float64), params).tolist()
+
+
+def _find_largest_here(param: Tensor) -> float:
+    if param.numel() == 0 or param.is_meta or type(param.data) is not Tensor:
         return 0.0
     if param.device.type == "cpu" and param.dtype in (torch.float32, torch.float64):
         values = param.detach().numpy()  # torch's threads would hang in a forked child
         return max(float(values.max()), -float(values.min()))
     return float(param.detach().abs().max())
-
-
-def _is_elsewhere(param: Tensor) -> bool:
-    return param.is_meta or type(param.data) is not Tensor

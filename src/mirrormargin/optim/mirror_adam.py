@@ -198,7 +198,7 @@ class MirrorAdam(MirrorOptimizer):
             batch.tensors("max_exp_avg_sq") if group["amsgrad"] else None,
         )
         if group["caution"]:
-            cautious.mirror_adam(path, *tensors, **options)
+            cautious.mirror_adam(path, batch.owners, *tensors, **options)
         else:
             path.mirror_adam(*tensors, **options)
 

@@ -10,6 +10,7 @@ At p = 2 this is stochastic gradient descent, up to rounding.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -23,7 +24,7 @@ from mirrormargin.arguments import (
     check_function,
     check_number,
 )
-from mirrormargin.errors import NonFiniteGradientError, OptimizerError
+from mirrormargin.errors import MirrorMarginWarning, NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import Potential
 from mirrormargin.optim import caution as cautious
 from mirrormargin.optim.mirror_optimizer import MirrorOptimizer
@@ -38,6 +39,7 @@ from mirrormargin.optim.norms import (
 )
 from mirrormargin.optim.options import NonFinite, NormOver, select_options
 from mirrormargin.optim.polyak import as_number, find_polyak_multiplier
+from mirrormargin.optim.shards import average_loss, is_distributed, is_sharded
 from mirrormargin.optim.tensor_batch import AnyBatch
 
 __all__ = ["MirrorDescent"]
@@ -86,6 +88,10 @@ class MirrorDescent(MirrorOptimizer):
         f_min: The loss that Polyak's rule aims for. 0 is too low for most models: a run that
             cannot reach it takes longer and longer steps, so give ``max_lr`` as well.
         max_lr: Largest step that Polyak's rule may take; None for no limit.
+        loss_over: Whose loss Polyak's rule gets, where several processes hold copies of the weights
+            (DDP): ``"world"`` averages it over all of them, ``"rank"`` takes it as it is, because
+            you have averaged it. None does so too, and warns once. Of parameters that are spread
+            over processes (FSDP2) the loss is always averaged over those.
         maximize: Climb instead of descend (not with Polyak).
         nonfinite: What to do when a gradient holds nan or inf: ``"propagate"`` it as torch does,
             ``"raise"`` an error, or ``"skip"`` the step. The last two change no parameter.
@@ -138,6 +144,7 @@ class MirrorDescent(MirrorOptimizer):
         polyak: Literal["bregman", "dual_norm"] = "bregman",
         f_min: float = 0.0,
         max_lr: float | None = None,
+        loss_over: Literal["rank", "world"] | None = None,
         maximize: bool = False,
         nonfinite: NonFinite = "propagate",
         state_dtype: torch.dtype | None = None,
@@ -147,11 +154,13 @@ class MirrorDescent(MirrorOptimizer):
     ) -> None:
         defaults = select_options(locals())
         self.effective_lr: list[float] = []
+        self._has_warned = False
         super().__init__(params, defaults)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self.effective_lr = [float(group["lr"]) for group in self.param_groups]
+        self._has_warned = False
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
@@ -165,6 +174,9 @@ class MirrorDescent(MirrorOptimizer):
         check_number("f_min", group["f_min"], error=OptimizerError)
         if group["max_lr"] is not None:
             check_number("max_lr", group["max_lr"], above=0.0, hint="or None", error=OptimizerError)
+        if group["loss_over"] is not None:
+            choices = ("rank", "world")
+            check_choice("loss_over", group["loss_over"], choices, error=OptimizerError)
         check_flag("nesterov", group["nesterov"], error=OptimizerError)
         if group["nesterov"] and not group["momentum"]:
             raise OptimizerError("nesterov=True needs momentum: give a number above 0")
@@ -212,7 +224,8 @@ class MirrorDescent(MirrorOptimizer):
         elif loss is not None:
             as_number(loss)  # refuses what is none, whether the rule needs it or not
         batches = self._collect()
-        if not self._is_admitted(batches) or not self._is_loss_admitted(batches, loss):
+        mean_loss = self._average(batches, loss)
+        if not self._is_admitted(batches) or not self._is_loss_admitted(batches, mean_loss):
             return loss
         norms = find_norms(batches, [_want(batch) for batch in batches])
         if any(batch.is_captured for batch in batches):
@@ -221,7 +234,7 @@ class MirrorDescent(MirrorOptimizer):
             self._remember(batches)
             return loss
         # Only groups with step_rule="polyak" have a multiplier; the step of the others is lr.
-        multiplier = find_polyak_multiplier(batches, norms, loss)
+        multiplier = find_polyak_multiplier(batches, norms, mean_loss)
         lengths = [
             float(group["lr"]) * (multiplier if group["step_rule"] == "polyak" else 1.0)
             for group in self.param_groups
@@ -261,7 +274,7 @@ class MirrorDescent(MirrorOptimizer):
         buffers = batch.tensors("momentum_buffer") if momentum else None
         tensors = batch.params, batch.grads, batch.duals
         if group["caution"] and buffers is not None:
-            cautious.mirror_descent(batch.path, *tensors, buffers, **options)
+            cautious.mirror_descent(batch.path, batch.owners, *tensors, buffers, **options)
         else:
             batch.path.mirror_descent(*tensors, buffers, **options)
 
@@ -276,6 +289,26 @@ class MirrorDescent(MirrorOptimizer):
     def _list_tensors(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         step = ("step",) if group["state_dtype"] is torch.bfloat16 else ()
         return (*step, "momentum_buffer") if group["momentum"] else step
+
+    def _average(
+        self, batches: Sequence[AnyBatch], loss: float | Tensor | None
+    ) -> float | Tensor | None:
+        """The loss that Polyak's rule gets: the mean over processes that share the training."""
+        ours = [batch for batch in batches if batch.group["step_rule"] == "polyak"]
+        if loss is None or not ours or not is_distributed():
+            return loss
+        owners = [owner for batch in ours for owner in batch.owners]
+        over = ours[0].group["loss_over"]
+        if over is None and not self._has_warned and not any(map(is_sharded, owners)):
+            self._has_warned = True
+            warnings.warn(
+                "several processes train, and Polyak's step is taken from the loss of each: with"
+                ' DDP their weights drift apart. Give loss_over="world" to average it, or "rank" if'
+                " you do so yourself",
+                MirrorMarginWarning,
+                stacklevel=5,
+            )
+        return average_loss(as_number(loss), owners, over_world=over == "world")
 
     def _is_loss_admitted(self, batches: Sequence[AnyBatch], loss: float | Tensor | None) -> bool:
         """Whether Polyak's rule may use this loss, by the groups' policy on nan and inf."""

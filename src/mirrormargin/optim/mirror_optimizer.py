@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -21,8 +21,16 @@ from mirrormargin.arguments import check_kind, read_items
 from mirrormargin.errors import MirrorMarginWarning, NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential, Potential
 from mirrormargin.optim import checkpoints, options, plain
-from mirrormargin.optim.groups import find_largest, is_zero
+from mirrormargin.optim.groups import are_zero, find_largest_of
+from mirrormargin.optim.norms import find_root_mean_squares
 from mirrormargin.optim.plain import state_dtype
+from mirrormargin.optim.shards import (
+    combine_largest,
+    find_entries,
+    find_grad,
+    get_local,
+    is_sharded,
+)
 from mirrormargin.optim.stochastic_rounding import Rounding
 from mirrormargin.optim.tensor_batch import (
     AnyBatch,
@@ -115,11 +123,12 @@ class MirrorOptimizer(Optimizer):
         for number, group in enumerate(self.param_groups):
             for wide in (True, False):  # those without a dual, perhaps, and those with one
                 params: list[Tensor] = []
+                owners: list[Tensor] = []
                 grads: list[Tensor] = []
                 states: list[Tensor] = []
                 kappas: list[float] = []
                 numbers: list[int] = []
-                self._init_group(group, wide, params, grads, states, kappas, numbers)
+                self._init_group(group, wide, params, owners, grads, states, kappas, numbers)
                 if not params:
                     continue
                 own = group["potential"]
@@ -127,7 +136,7 @@ class MirrorOptimizer(Optimizer):
                 names = self._list_tensors(group)
                 names = ("dual", *names) if keeps_dual(group, params[0]) else names
                 batch = CapturedBatch(
-                    group, number, potential, params, grads, kappas, numbers, states, names
+                    group, number, potential, params, owners, grads, kappas, numbers, states, names
                 )
                 batches.append(batch)
         return batches
@@ -138,6 +147,7 @@ class MirrorOptimizer(Optimizer):
         group: dict[str, Any],
         wide: bool,
         params: list[Tensor],
+        owners: list[Tensor],
         grads: list[Tensor],
         states: list[Tensor],
         kappas: list[float],
@@ -148,10 +158,11 @@ class MirrorOptimizer(Optimizer):
         reads = not group["capturable"]
         self._check_group(group, reads=reads)
         self._refuse_capture(group)
-        if reads and not self._is_begun:
-            self._refuse_vast_weights()
-            self._warn_of_flat_starts()
-            self._is_begun = True
+        if any(map(is_sharded, group["params"])):
+            options.refuse_captured_sums(group)
+        if reads:
+            self._begin()
+        self._find_scales(number)
         batch = Batch(group, number, plain, _potential(group), self._seen)
         before = sum(len(one["params"]) for one in self.param_groups[:number])
         for index, param in enumerate(group["params"]):
@@ -159,6 +170,7 @@ class MirrorOptimizer(Optimizer):
                 self._add(batch, index, before, reads=reads)
         if batch.params:
             params += batch.params
+            owners += batch.owners
             grads += batch.grads
             kappas += batch.kappas
             numbers += batch.numbers
@@ -170,10 +182,8 @@ class MirrorOptimizer(Optimizer):
         """Sort all tensors that have a gradient into batches; check all of them, step none."""
         for group in self.param_groups:
             self._check_group(group)  # options edited by hand are refused before any step
-        if not self._is_begun:
-            self._refuse_vast_weights()
-            self._warn_of_flat_starts()
-            self._is_begun = True
+        self._begin()
+        self._find_scales()
         batches: list[Batch] = []
         before = 0
         for number, group in enumerate(self.param_groups):
@@ -181,7 +191,7 @@ class MirrorOptimizer(Optimizer):
             for index, param in enumerate(group["params"]):
                 if param.grad is None:
                     continue
-                path = choose_path(group, param)
+                path = choose_path(group, get_local(param))
                 key = batch_key(path, param)
                 if key not in found:
                     found[key] = Batch(group, number, path, _potential(group), self._seen)
@@ -194,7 +204,8 @@ class MirrorOptimizer(Optimizer):
         """Add a tensor of the batch's group; ``before`` is how many earlier groups have."""
         group, number = batch.group, batch.number
         param = group["params"][index]
-        if param.grad.layout is not torch.strided:
+        grad = find_grad(param, self._label(number, index))
+        if grad.layout is not torch.strided:
             raise OptimizerError(
                 f"{self._label(number, index)} has a sparse gradient, which "
                 f"{type(self).__name__} does not take: use sparse=False in the embedding "
@@ -202,35 +213,59 @@ class MirrorOptimizer(Optimizer):
             )
         state = self.state[param]
         kappa = 1.0 if group["scale"] is None else self._find_kappa(number, index, state, reads)
-        batch.add(param, param.grad, state, kappa, before + index)
+        batch.add(param, grad, state, kappa, before + index)
+
+    def _list_params(self) -> Iterator[tuple[int, int, dict[str, Any], Tensor]]:
+        """Group number, index there, group and parameter, of all that have a gradient."""
+        for number, group in enumerate(self.param_groups):
+            for index, param in enumerate(group["params"]):
+                if param.grad is not None:
+                    yield number, index, group, param
+
+    def _begin(self) -> None:
+        """Look at the weights before the first step."""
+        if not self._is_begun:
+            self._refuse_coupled_shards()
+            self._refuse_vast_weights()
+            self._warn_of_flat_starts()
+            self._is_begun = True
+
+    def _refuse_coupled_shards(self) -> None:
+        for number, index, group, param in self._list_params():
+            if is_sharded(param) and not _potential(group).is_separable:
+                raise OptimizerError(
+                    f"{group['potential']!r} couples entries of {self._label(number, index)}, which"
+                    " is spread over processes: use a potential that maps each entry by itself"
+                )
 
     def _refuse_vast_weights(self) -> None:
         """Raise, before the first step, if |w|^(p-1) overflows: that weight would never move."""
-        for number, group in enumerate(self.param_groups):
-            if group["potential"] is not None or group["p"] <= 2:
-                continue
-            for index, param in enumerate(group["params"]):
-                limits = torch.finfo(state_dtype(param))
-                largest = find_largest(param) if param.grad is not None else 0.0
-                if limits.max ** (1 / (group["p"] - 1)) < largest < math.inf:
-                    raise OptimizerError(
-                        f"{self._label(number, index)} holds a weight of size {largest:.3g}, whose"
-                        f" |w|^(p-1) at p = {group['p']:g} {limits.dtype} cannot hold: use a"
-                        " smaller p, or float64 parameters"
-                    )
+        steep = [
+            one for one in self._list_params() if one[2]["potential"] is None and one[2]["p"] > 2
+        ]
+        sizes = find_largest_of([param for *_, param in steep])
+        for (number, index, group, param), largest in zip(steep, sizes, strict=True):
+            limits = torch.finfo(state_dtype(param))
+            if limits.max ** (1 / (group["p"] - 1)) < largest < math.inf:
+                raise OptimizerError(
+                    f"{self._label(number, index)} holds a weight of size {largest:.3g}, whose"
+                    f" |w|^(p-1) at p = {group['p']:g} {limits.dtype} cannot hold: use a"
+                    " smaller p, or float64 parameters"
+                )
 
     def _warn_of_flat_starts(self) -> None:
         """Warn, before the first step, of tensors that are 0 where the map from u to w is flat.
 
         Whoever gives p to a group by itself has chosen its tensors, and is not warned.
         """
-        flat = [
-            self._label(number, index)
-            for number, group in enumerate(self.param_groups)
+        new = [
+            (self._label(number, index), param)
+            for number, index, group, param in self._list_params()
             if not self._is_chosen[number] and group["potential"] is None and group["p"] < FLAT
-            for index, param in enumerate(group["params"])
-            if param.grad is not None and not self.state.get(param) and is_zero(param)
+            if not self.state.get(param)
         ]
+        is_flat = are_zero([param for _, param in new])
+        flat = [label for (label, _), one in zip(new, is_flat, strict=True) if one]
         if flat:
             p = min(group["p"] for group in self.param_groups)
             more = f" and {len(flat) - 3} more" if len(flat) > 3 else ""
@@ -240,7 +275,7 @@ class MirrorOptimizer(Optimizer):
                 " mirrormargin.mirror_groups(model, p), which trains them at p = 2, instead of"
                 " model.parameters()",
                 MirrorMarginWarning,
-                stacklevel=7,  # the caller of step, which torch has wrapped twice
+                stacklevel=8,  # the caller of step, which torch has wrapped twice
             )
 
     def _label(self, group: int, index: int) -> str:
@@ -253,18 +288,39 @@ class MirrorOptimizer(Optimizer):
         for batch in batches:
             if batch.group["nonfinite"] == "propagate":
                 continue
-            for param, grad in zip(batch.params, batch.grads, strict=True):
-                if bool(grad.isfinite().all()):
+            flags = [float(not grad.isfinite().all()) for grad in batch.grads]
+            bad = combine_largest(torch.tensor(flags, dtype=torch.float64), batch.owners)
+            for owner, is_bad in zip(batch.owners, bad.tolist(), strict=True):
+                if not is_bad:
                     continue
                 if batch.group["nonfinite"] == "skip":
                     return False
-                index = next(i for i, p in enumerate(batch.group["params"]) if p is param)
+                index = next(i for i, p in enumerate(batch.group["params"]) if p is owner)
                 raise NonFiniteGradientError(
                     f"the gradient of {self._label(batch.number, index)} holds nan or inf; no "
                     'parameter was changed. Lower lr or clip gradients; nonfinite="skip" skips '
                     "such steps"
                 )
         return True
+
+    def _find_scales(self, only: int | None = None) -> None:
+        """Note the root mean square of tensors that are new, in groups with scale="rms"."""
+        new = [
+            one
+            for one in self._list_params()
+            if one[2]["scale"] == "rms" and "scale" not in self.state[one[3]]
+            if only is None or one[0] == only
+        ]
+        params = [param for *_, param in new]
+        for (number, index, _, _), one in zip(new, are_zero(params), strict=True):
+            if one:
+                raise OptimizerError(
+                    f'scale="rms" is not known for {self._label(number, index)}, which starts'
+                    " at 0: train it at p = 2 (mirrormargin.mirror_groups sorts parameters"
+                    " so), or give a number as scale"
+                )
+        for param, rms in zip(params, find_root_mean_squares(params), strict=True):
+            self.state[param]["scale"] = rms
 
     def _find_kappa(
         self, number: int, index: int, state: dict[str, Any], reads: bool = True
@@ -275,14 +331,6 @@ class MirrorOptimizer(Optimizer):
         param, scale, lr = group["params"][index], group["scale"], group["lr"]
         lr = float(lr) if reads or not isinstance(lr, Tensor) else 0.0
         if scale == "rms":
-            if "scale" not in state:
-                if is_zero(param):
-                    raise OptimizerError(
-                        f'scale="rms" is not known for {self._label(number, index)}, which starts'
-                        " at 0: train it at p = 2 (mirrormargin.mirror_groups sorts parameters"
-                        " so), or give a number as scale"
-                    )
-                state["scale"] = LpPotential(group["p"], "rms").bind(param).scale
             scale = state["scale"]
         kappa = LpPotential(group["p"], scale).factor
         limits = torch.finfo(state_dtype(param))
@@ -298,17 +346,18 @@ class MirrorOptimizer(Optimizer):
         """The option of a path that keeps states in bfloat16."""
         if batch.group["state_dtype"] is not torch.bfloat16:
             return {}
-        return {"rounding": Rounding(batch.numbers, batch.steps)}
+        entries = [find_entries(owner) for owner in batch.owners]
+        return {"rounding": Rounding(batch.numbers, batch.steps, entries)}
 
     def _remember(self, batches: Sequence[AnyBatch]) -> None:
         """Note what the weights are after a step, to notice when someone else writes to them."""
         if torch.compiler.is_compiling():
             return
         self._seen = {
-            id(param): stamp(param)
+            id(owner): stamp(owner)
             for batch in batches
             if batch.duals is not None
-            for param in batch.params
+            for owner in batch.owners
         }
 
     @torch.no_grad()
@@ -323,7 +372,7 @@ class MirrorOptimizer(Optimizer):
             for param in group["params"]:
                 state = self.state[param]
                 if "dual" in state:
-                    path = choose_path(group, param)
+                    path = choose_path(group, get_local(param))
                     dtype = kept_dtype(group, param)
                     follow_weights(param, state, _potential(group), path, dtype)
 

@@ -8,7 +8,7 @@ With polyak="bregman" the l2 norm gives the step only at p = 2; elsewhere it jus
 for the root.
 
 Each comes from two parts of every tensor, m = max |g| and s = sum (|g| / m)^q, which combine over
-tensors without overflow.
+tensors, and over the parts of a tensor that is spread over processes, without overflow.
 """
 
 from __future__ import annotations
@@ -21,17 +21,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mirrormargin.errors import OptimizerError
 from mirrormargin.geometry import LpPotential
-from mirrormargin.geometry.norms import widen
+from mirrormargin.geometry.norms import scaled_power_sum, widen
+from mirrormargin.optim.shards import add_up, combine_largest, get_local, is_sharded
 from mirrormargin.optim.tensor_batch import AnyBatch
 
 __all__ = [
     "Wanted",
+    "add_parts",
     "as_pairs",
     "clip_factors",
     "divide",
     "find_dual_exponent",
     "find_norms",
+    "find_root_mean_squares",
     "want_clipping",
 ]
 
@@ -58,17 +62,47 @@ def want_clipping(batch: AnyBatch) -> Wanted | None:
 def find_norms(batches: Sequence[AnyBatch], wanted: Sequence[Wanted | None]) -> list[Tensor | None]:
     """For each batch the norm that is wanted, of every gradient, in float64.
 
-    Where the norm of the whole group is wanted, each tensor gets that. The parts of all tensors are
-    known before any norm is made of them: gradients that are spread over several processes need a
-    single reduction in between.
+    Where the norm of the whole group is wanted, each tensor gets that. Gradients that are spread
+    over several processes take two reductions, whatever their number.
     """
-    measured = [
-        (batch, want, _measure(batch, want)) for batch, want in zip(batches, wanted, strict=True)
-    ]
+    parts = [_measure(batch, want) for batch, want in zip(batches, wanted, strict=True)]
+    if any(is_sharded(owner) for batch in batches for owner in batch.owners):
+        _gather_parts(batches, wanted, parts)
+    measured = list(zip(batches, wanted, parts, strict=True))
     norms: list[Tensor | None] = []
     for _, members in groupby(measured, key=lambda one: one[0].number):
         norms += _combine(list(members))
     return norms
+
+
+def _gather_parts(
+    batches: Sequence[AnyBatch], wanted: Sequence[Wanted | None], parts: list[_Parts | None]
+) -> None:
+    """Replace m and s of the parts that are here by those of the whole tensors."""
+    ours = [i for i, part in enumerate(parts) if part is not None]
+    owners = [owner for i in ours for owner in batches[i].owners]
+    if not any(map(is_sharded, owners)):
+        return
+    sizes = [len(batches[i].owners) for i in ours]
+    found: Any = [(*parts[i], wanted[i][0]) for i in ours]  # pyright: ignore
+    device = found[0][0].device
+    largest = torch.cat([m.to(device, torch.float64) for m, _, _ in found])
+    sums = torch.cat([s.to(device, torch.float64) for _, s, _ in found])
+    exponents = torch.cat([torch.full_like(s.to(device, torch.float64), q) for _, s, q in found])
+    largest, sums = add_parts(largest, sums, exponents, owners)
+    for i, m, s in zip(ours, largest.split(sizes), sums.split(sizes), strict=True):
+        parts[i] = m, s
+
+
+def add_parts(
+    largest: Tensor, sums: Tensor, exponents: Tensor | float, owners: Sequence[Tensor]
+) -> _Parts:
+    """m and s of whole tensors, from those of the parts that are here."""
+    top = combine_largest(largest, owners)
+    is_usual = (top > 0) & (top < math.inf)
+    share = torch.where(is_usual, largest / top, 0.0)
+    sums = add_up(torch.where(is_usual, sums * share**exponents, 0.0), owners)
+    return top, torch.where(is_usual, sums, (top != 0).to(sums.dtype))
 
 
 def _measure(batch: AnyBatch, want: Wanted | None) -> _Parts | None:
@@ -102,6 +136,11 @@ def _combine(measured: list[tuple[AnyBatch, Wanted | None, _Parts | None]]) -> l
 def _measure_by_potential(batches: list[AnyBatch], together: bool) -> list[Tensor]:
     """The same by the ``dual_norm`` of a potential that has its own."""
     potential: Any = batches[0].potential
+    if any(is_sharded(owner) for batch in batches for owner in batch.owners):
+        raise OptimizerError(
+            f"the dual norm of {potential!r} is not known for tensors that are spread over"
+            ' processes: use step_rule="constant" without clip, or p instead of a potential'
+        )
 
     def measure(tensors: list[Tensor]) -> Tensor:
         return torch.stack([widen(torch.as_tensor(potential.dual_norm(x))) for x in tensors])
@@ -110,6 +149,20 @@ def _measure_by_potential(batches: list[AnyBatch], together: bool) -> list[Tenso
         return [measure(batch.grads) for batch in batches]
     everything = torch.cat([grad.flatten() for batch in batches for grad in batch.grads])
     return [measure([everything]).expand(len(batch.params)) for batch in batches]
+
+
+def find_root_mean_squares(params: Sequence[Tensor]) -> list[float]:
+    """The root mean square of each tensor; 1 where it is 0 or not finite."""
+    if not params:
+        return []
+    parts = [scaled_power_sum(get_local(param.detach()), 2.0) for param in params]
+    largest, sums = (
+        torch.stack([part[k].to("cpu", torch.float64) for part in parts]) for k in (0, 1)
+    )
+    largest, sums = add_parts(largest, sums, 2.0, params)
+    sizes = torch.tensor([max(param.numel(), 1) for param in params], dtype=torch.float64)
+    found = (largest * sums.sqrt() / sizes.sqrt()).tolist()
+    return [rms if 0 < rms < math.inf else 1.0 for rms in found]
 
 
 def divide(number: float, norms: Tensor) -> Tensor:

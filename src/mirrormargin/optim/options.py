@@ -13,6 +13,7 @@ from mirrormargin.errors import OptimizerError
 from mirrormargin.geometry import Potential
 from mirrormargin.geometry.compiler import require_numba
 from mirrormargin.geometry.lp import check_scale
+from mirrormargin.optim.shards import get_local
 from mirrormargin.optim.tensor_batch import is_compilable, is_for_triton
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "check_options",
     "check_params",
     "refuse_capture",
+    "refuse_captured_sums",
     "select_options",
 ]
 
@@ -32,6 +34,7 @@ NEW = {
     "capturable": False,
     "caution": False,
     "clip": None,
+    "loss_over": None,
     "norm_over": "tensor",
     "state_dtype": None,
 }
@@ -104,6 +107,21 @@ def refuse_capture(group: dict[str, Any]) -> None:
         )
 
 
+def refuse_captured_sums(group: dict[str, Any]) -> None:
+    """Raise if steps of parameters spread over processes add something up over these."""
+    asked = {
+        "clip": group["clip"] is not None,
+        "caution": group["caution"],
+        'step_rule="normalized"': group.get("step_rule") == "normalized",
+    }
+    for name, is_asked in asked.items():
+        if is_asked:
+            raise OptimizerError(
+                f"{name} adds up over processes that hold parts of a parameter, which capturable="
+                "True and torch.compile do not allow: leave it out, or step without them"
+            )
+
+
 def check_params(group: dict[str, Any]) -> None:
     """Raise unless all tensors of the group can be trained with its options."""
     for index, param in enumerate(_tensors_of(group["params"])):
@@ -117,6 +135,7 @@ def check_params(group: dict[str, Any]) -> None:
                 f"state_dtype={group['state_dtype']} is narrower than parameter {index}, which"
                 " is float64: use state_dtype=None"
             )
+        param = get_local(param)
         if not group["fused"] or is_for_triton(group, param):
             continue
         require_numba("fused=True")

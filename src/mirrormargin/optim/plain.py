@@ -27,7 +27,6 @@ from mirrormargin.optim.stochastic_rounding import (
     LARGEST,
     SQUARE,
     Rounding,
-    find_local,
 )
 
 __all__ = [
@@ -236,7 +235,7 @@ def square_limit(dtype: torch.dtype) -> float:
 def scaled_power_sums(tensors: list[Tensor], exponent: float) -> tuple[Tensor, Tensor]:
     """``(m, s)`` with m = max |x| and s = sum (|x| / m)^exponent for each tensor."""
     device = tensors[0].device
-    parts = [scaled_power_sum(find_local(x), exponent) for x in tensors]
+    parts = [scaled_power_sum(x, exponent) for x in tensors]
     largest, sums = zip(*parts, strict=True)
     return (
         torch.stack([one.to(device) for one in largest]),

@@ -24,6 +24,7 @@ from torch import Tensor
 from mirrormargin.arguments import show
 from mirrormargin.errors import OptimizerError
 from mirrormargin.geometry import LpPotential
+from mirrormargin.optim.shards import add_up
 from mirrormargin.optim.tensor_batch import AnyBatch
 
 __all__ = ["as_number", "find_classical_step", "find_polyak_multiplier", "make_step_finder"]
@@ -167,7 +168,7 @@ def find_polyak_multiplier(
     if not any(norm_of.values()):
         return 0.0
     first = ours[0].group
-    for name in ("f_min", "max_lr", "polyak"):
+    for name in ("f_min", "max_lr", "polyak", "loss_over"):
         if any(group[name] != first[name] for group in groups.values()):
             raise OptimizerError(
                 f"groups with Polyak steps share one loss: their {name} must be equal"
@@ -203,9 +204,10 @@ def _make_decrease(batches: Sequence[AnyBatch]) -> Callable[[float], float]:
             u, g = dual.double(), grad.double()
             step = g * (lr / kappa)
             terms.append((potential, potential.to_primal(u), u, g, step, _find_share(u, step)))
+    owners = [owner for batch in batches for owner in batch.owners]
 
     def decrease(k: float) -> float:
-        total = 0.0
+        totals = []
         for potential, w, u, g, step, share in terms:
             change = w - potential.to_primal(u - k * step)
             if isinstance(potential, LpPotential):
@@ -213,8 +215,8 @@ def _make_decrease(batches: Sequence[AnyBatch]) -> Callable[[float], float]:
                 # ``test_polyak_steps_far_below_the_weights_keep_their_digits``.
                 short = -w * (torch.log1p(-k * share) / (potential.p - 1)).expm1()
                 change = torch.where((k * share).abs() < SHORT, short, change)
-            total += float((g * change).sum())
-        return total
+            totals.append(float((g * change).sum()))
+        return math.fsum(add_up(torch.tensor(totals, dtype=torch.float64), owners).tolist())
 
     return decrease
 

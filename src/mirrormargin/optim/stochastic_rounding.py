@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["AVERAGE", "DUAL", "LARGEST", "SQUARE", "Rounding", "find_local", "round_literally"]
+__all__ = ["AVERAGE", "DUAL", "LARGEST", "SQUARE", "Rounding", "round_literally"]
 
 DUAL, AVERAGE, SQUARE, LARGEST = range(4)  # roles: u, buffer or m, v, and AMSGrad's largest v
 
@@ -37,31 +37,28 @@ class Rounding:
     Args:
         numbers: The index of each parameter in its optimizer.
         steps: The count of steps of each parameter, a tensor without axes.
+        entries: The index of each element, of parameters that are spread over processes.
     """
 
-    def __init__(self, numbers: list[int], steps: list[Tensor]) -> None:
-        self.numbers, self.steps = numbers, steps
+    def __init__(
+        self, numbers: list[int], steps: list[Tensor], entries: list[Tensor | None]
+    ) -> None:
+        self.numbers, self.steps, self.entries = numbers, steps, entries
 
     def __call__(self, i: int, role: int, x: Tensor) -> Tensor:
         """Tensor i of the batch, in bfloat16."""
         key = _mix(self.steps[i].to(torch.int32) ^ _find_prefix(self.numbers[i], role))
-        rounded = torch.empty_like(x, dtype=torch.bfloat16)
-        find_local(rounded).copy_(round_to_bfloat16(find_local(x), key))
-        return rounded
+        return round_to_bfloat16(x, key, self.entries[i])
 
 
-def round_to_bfloat16(x: Tensor, key: Tensor) -> Tensor:
+def round_to_bfloat16(x: Tensor, key: Tensor, index: Tensor | None = None) -> Tensor:
     """x rounded up or down; finite numbers stay finite, and inf and nan what they are."""
-    index = torch.arange(x.numel(), device=x.device).to(torch.int32).view(x.shape)
-    noise = _mix(index ^ key) & _LOW
+    if index is None:
+        index = torch.arange(x.numel(), device=x.device).view(x.shape)
+    noise = _mix(index.to(torch.int32) ^ key) & _LOW
     bits = x.float().clamp(-_MOST, _MOST).view(torch.int32)
     rounded = ((bits + noise) & ~_LOW).view(torch.float32)
     return torch.where(x.isfinite(), rounded, x.float()).to(torch.bfloat16)
-
-
-def find_local(x: Tensor) -> Tensor:
-    """The tensor, or the part of it that this process has."""
-    return x.to_local() if hasattr(x, "to_local") else x  # pyright: ignore
 
 
 def _find_prefix(number: int, role: int) -> int:

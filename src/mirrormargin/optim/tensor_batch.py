@@ -15,6 +15,9 @@ its state,
 With ``state_dtype=torch.bfloat16`` u is kept in bfloat16. A weight that has not moved yet is then
 not quite the image of its u, but u is still what is computed from it.
 
+Of a parameter that is spread over processes (a DTensor), a batch has the part that is here, and the
+state is kept as a DTensor, so that checkpoints know its place.
+
 If w is no longer that image, because someone else wrote to it, u is computed again from w. If it
 still is, u is kept: near p = 1 many different u are mapped to w = 0, and only u itself tells how
 far such a weight is from becoming nonzero.
@@ -22,6 +25,7 @@ far such a weight is from becoming nonzero.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -35,6 +39,7 @@ from mirrormargin.geometry.compiler import has_numba
 from mirrormargin.optim import foreach, plain
 from mirrormargin.optim.devices import fits_triton
 from mirrormargin.optim.plain import state_dtype
+from mirrormargin.optim.shards import get_local, is_sharded, wrap_like
 
 __all__ = [
     "WITHOUT_DUAL",
@@ -52,6 +57,8 @@ __all__ = [
     "is_wide",
     "keeps_dual",
     "kept_dtype",
+    "name_geometry",
+    "name_potential",
     "stamp",
 ]
 
@@ -93,7 +100,8 @@ class Batch:
         path: The module that steps the tensors.
         potential: The group's potential without its scale, which acts through ``kappas``.
         seen: What :func:`stamp` said of each tensor, by its id, after the last step.
-        params: The weights w.
+        params: The weights w; of a parameter spread over processes the part that is here.
+        owners: The parameters themselves.
         grads: Their gradients g, in the dtype and layout that the path needs.
         states: What the optimizer keeps of each tensor.
         kappas: The scaled potential is kappa * psi, so a step lr there is a step lr / kappa in u.
@@ -108,12 +116,14 @@ class Batch:
     potential: Potential
     seen: dict[int, _Stamp]
     params: list[Tensor] = field(default_factory=list)
+    owners: list[Tensor] = field(default_factory=list)
     grads: list[Tensor] = field(default_factory=list)
     states: list[_State] = field(default_factory=list)
     kappas: list[float] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
 
-    def add(self, param: Tensor, grad: Tensor, state: _State, kappa: float, number: int) -> None:
+    def add(self, owner: Tensor, grad: Tensor, state: _State, kappa: float, number: int) -> None:
+        param = get_local(owner)
         if self.path not in _TORCH_PATHS:  # those read memory by address
             # Kernels on a GPU read half precision; one launch reads one dtype.
             dtype = param.dtype if param.is_cuda else state_dtype(param)
@@ -121,6 +131,7 @@ class Batch:
                 grad = grad.to(dtype).resolve_neg()
             grad = _laid_out_like(grad, param)
         self.params.append(param)
+        self.owners.append(owner)
         self.grads.append(grad)
         self.states.append(state)
         self.kappas.append(kappa)
@@ -129,10 +140,11 @@ class Batch:
     def tensors(self, key: str) -> list[Tensor]:
         """The state tensors of this name, zero where they are new."""
         tensors = []
-        for param, state, dtype in zip(self.params, self.states, self._dtypes, strict=True):
+        for owner, state, dtype in zip(self.owners, self.states, self._dtypes, strict=True):
             if key not in state:
-                state[key] = torch.zeros_like(param, dtype=dtype, requires_grad=False)
-            tensors.append(adapt_state(state, key, param, dtype))
+                new = torch.zeros_like(get_local(owner), dtype=dtype, requires_grad=False)
+                state[key] = wrap_like(new, owner)
+            tensors.append(adapt_state(state, key, owner, dtype))
         return tensors
 
     @cached_property
@@ -155,21 +167,20 @@ class Batch:
     @cached_property
     def duals(self) -> list[Tensor] | None:
         """The u of each tensor, following its weights; None where u is computed from w."""
-        own = self.group["potential"]
-        name = self.group["p"] if own is None else repr(own)
+        name = name_geometry(self.group)
         if not keeps_dual(self.group, self.params[0]):
             for state in self.states:
                 state.pop("dual", None)
                 state.pop("dual_of", None)
             return None
         duals = []
-        for param, state, dtype in zip(self.params, self.states, self._dtypes, strict=True):
+        for owner, state, dtype in zip(self.owners, self.states, self._dtypes, strict=True):
             if "dual" not in state or state.get("dual_of") != name:
-                dual = _preimage(param, self.potential, self.path)
-                state["dual"], state["dual_of"] = dual.to(dtype), name
-            elif self.seen.get(id(param)) != stamp(param):
-                follow_weights(param, state, self.potential, self.path, dtype)
-            duals.append(adapt_state(state, "dual", param, dtype))
+                dual = _preimage(get_local(owner), self.potential, self.path)
+                state["dual"], state["dual_of"] = wrap_like(dual.to(dtype), owner), name
+            elif self.seen.get(id(owner)) != stamp(owner):
+                follow_weights(owner, state, self.potential, self.path, dtype)
+            duals.append(adapt_state(state, "dual", owner, dtype))
         return duals
 
 
@@ -190,6 +201,7 @@ class CapturedBatch:
         number: int,
         potential: Potential,
         params: list[Tensor],
+        owners: list[Tensor],
         grads: list[Tensor],
         kappas: list[float],
         numbers: list[int],
@@ -197,7 +209,8 @@ class CapturedBatch:
         names: tuple[str, ...],
     ) -> None:
         self.group, self.number, self.potential = group, number, potential
-        self.params, self.grads, self.kappas, self.numbers = params, grads, kappas, numbers
+        self.params, self.owners, self.grads = params, owners, grads
+        self.kappas, self.numbers = kappas, numbers
         num = len(params)
         self._states = {name: states[i * num : (i + 1) * num] for i, name in enumerate(names)}
         self.steps = self._states.get("step", [])
@@ -294,16 +307,31 @@ def batch_key(path: Path, param: Tensor) -> Hashable:
     return (path, is_wide(param)) if path is plain else (path, param.dtype, param.device)
 
 
+def name_geometry(group: _Group) -> float:
+    """What says in which geometry a kept u is: p, or a number below 0 for another potential.
+
+    A number, because torch's distributed checkpoints refuse text in the state of a tensor.
+    """
+    own = group["potential"]
+    return group["p"] if own is None else name_potential(repr(own))
+
+
+def name_potential(text: str) -> float:
+    """A number below 0 for the ``repr`` of a potential."""
+    return -1.0 - zlib.crc32(text.encode())
+
+
 def stamp(param: Tensor) -> _Stamp:
     """Changes when someone writes to the weights, with most ways of writing."""
+    param = get_local(param)
     return param._version, param.data_ptr()
 
 
 def follow_weights(
-    param: Tensor, state: _State, potential: Potential, path: Path, dtype: torch.dtype
+    owner: Tensor, state: _State, potential: Potential, path: Path, dtype: torch.dtype
 ) -> None:
     """Rebuild u where w is no longer the image of the state, and keep it elsewhere."""
-    dual = adapt_state(state, "dual", param, dtype)
+    dual, param = adapt_state(state, "dual", owner, dtype), get_local(owner)
     unchanged = _image(dual, param, potential, path).to(param.dtype) == param
     rebuilt = _preimage(param, potential, path).to(dual.dtype)
     dual.copy_(torch.where(unchanged, dual, rebuilt))  # in place: captured steps know its address
@@ -319,17 +347,23 @@ def _preimage(param: Tensor, potential: Potential, path: Path) -> Tensor:
     return path.to_dual(param.detach(), potential)
 
 
-def adapt_state(state: _State, key: str, param: Tensor, dtype: torch.dtype) -> Tensor:
+def adapt_state(state: _State, key: str, owner: Tensor, dtype: torch.dtype) -> Tensor:
     """A state tensor in the dtype that it is kept in, on its parameter's device and in its layout.
 
     ``model.to(...)`` may have changed the parameter since the last step, and kernels trust
-    addresses.
+    addresses. Of a parameter spread over processes, the part that is here.
     """
-    tensor = state[key]
+    kept, param = state[key], get_local(owner)
+    if is_sharded(kept) != is_sharded(owner):  # from a checkpoint of whole tensors, or of parts
+        kept = kept.full_tensor() if is_sharded(kept) else kept
+        kept = state[key] = wrap_like(kept.to(param.device), owner)
+    tensor = get_local(kept)
     if tensor.dtype is not dtype or tensor.get_device() != param.get_device():
-        tensor = state[key] = tensor.to(param.device, dtype)
+        tensor = tensor.to(param.device, dtype)
     if tensor.stride() != param.stride():
-        tensor = state[key] = _laid_out_like(tensor, param)
+        tensor = _laid_out_like(tensor, param)
+    if tensor is not get_local(kept):
+        state[key] = wrap_like(tensor, owner)
     return tensor
 
 

@@ -40,7 +40,7 @@ from mirrormargin.models import (
     VisionTransformer,
 )
 from mirrormargin.optim import MirrorAdam, MirrorDescent, param_groups
-from mirrormargin.optim.groups import is_zero
+from mirrormargin.optim.groups import are_zero
 from mirrormargin.training.config import (
     ADAPTIVE,
     OPTIMIZERS,
@@ -201,6 +201,7 @@ def _build(config: OptimizerConfig, params: Any) -> Optimizer:
             momentum=config.momentum,
             step_rule=cast(StepRule, config.step_rule),  # checked by the optimizer
             max_lr=config.max_lr,
+            loss_over="rank",  # the loop has averaged it
         )
     if config.name == "Polyak":
         _refuse(config, "momentum", "step_rule")
@@ -211,6 +212,7 @@ def _build(config: OptimizerConfig, params: Any) -> Optimizer:
             step_rule="polyak",
             norm_over="group",
             max_lr=config.max_lr,
+            loss_over="rank",
         )
     _refuse(config, "step_rule", "max_lr")
     if config.name == "MirrorAdam":
@@ -236,8 +238,9 @@ def _build(config: OptimizerConfig, params: Any) -> Optimizer:
 
 def _part_zeros(group: dict[str, Any]) -> list[dict[str, Any]]:
     """Tensors that start at zero have no size to take a scale from: they train at p = 2."""
-    zeros = [(name, param) for name, param in group["params"] if is_zero(param)]
-    others = [(name, param) for name, param in group["params"] if not is_zero(param)]
+    is_zero = are_zero([param for _, param in group["params"]])
+    pairs = list(zip(group["params"], is_zero, strict=True))
+    zeros, others = ([one for one, is_it in pairs if is_it == wanted] for wanted in (True, False))
     parts = [{**group, "params": others}, {**group, "params": zeros, "p": 2.0, "scale": None}]
     return [part for part in parts if part["params"]]
 

@@ -27,13 +27,14 @@ from torch import Tensor, nn
 
 from mirrormargin.errors import MirrorMarginError, RankError, TrainingError
 from mirrormargin.models.batch_rows import take_rows
+from mirrormargin.optim.shards import get_local, is_sharded
 from mirrormargin.training.config import Powerpropagation, TrainingConfig
 from mirrormargin.training.launch import Launch, Parallel, choose_parallel, find_launch
 
 if TYPE_CHECKING:
     from mirrormargin.data import DataSet
 
-__all__ = ["Parts", "Ranks", "check_shared", "get_local", "get_whole", "join_ranks"]
+__all__ = ["Parts", "Ranks", "check_shared", "get_whole", "join_ranks"]
 
 TIMEOUT = timedelta(minutes=10)  # of a rank that lives, but does not answer
 
@@ -320,14 +321,7 @@ def check_shared(config: TrainingConfig, data: DataSet, ranks: Ranks) -> None:
 
 def _refuse_shards(config: TrainingConfig) -> None:
     """What is not the same on shards as on whole tensors."""
-    optimizer = config.optimizer
-    options = [vars(optimizer), *(options for _, options in optimizer.groups)]
-    needs_norms = optimizer.name in ("SNGD", "Polyak") or any(
-        one.get("step_rule", "constant") != "constant" or one.get("scale") == "rms"
-        for one in options
-    )
     refused = {
-        f"{optimizer.name} with norms of whole tensors": needs_norms,
         "Powerpropagation": isinstance(config.sparsifier, Powerpropagation),
         "compile": config.compile,
     }
@@ -359,16 +353,6 @@ def _shard(model: nn.Module, device: str, count: int) -> None:
 def _copy_view(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
     """FSDP warns of models that return a view, because it loses those that are changed in place."""
     return output.clone() if output._is_view() else output
-
-
-def is_sharded(tensor: Tensor) -> bool:
-    """Whether it is a DTensor, whose module takes most of a second to import."""
-    return hasattr(tensor, "to_local")
-
-
-def get_local(tensor: Any) -> Tensor:
-    """This rank's shard of a tensor: numbers of a DTensor are those of its shard, or of all."""
-    return tensor.to_local() if is_sharded(tensor) else tensor
 
 
 def get_whole(tensor: Any) -> Tensor:

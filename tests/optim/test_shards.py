@@ -1,0 +1,73 @@
+"""Steps of tensors that are spread over processes are those of one process that has everything."""
+
+import json
+
+import pytest
+from rank_processes import RankServer
+
+pytestmark = pytest.mark.distributed
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = RankServer(["rank_steps"])
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("count", "full"), [(2, False), pytest.param(3, True, marks=pytest.mark.slow)]
+)
+def test_every_rule_at_every_p_is_that_of_one_process(server, dtype, count, full):
+    [said] = server.run("rank_steps:check_product", count, dtype, full)
+    assert json.loads(said)["cases"] > (300 if full else 140)
+
+
+def test_copies_are_not_counted_and_two_axes_are_added(server):
+    server.run("rank_steps:check_meshes", 4)
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_models_under_fsdp_and_ddp_train_as_one_process(server, count):
+    server.run("rank_steps:check_models", count)
+
+
+def test_ranks_agree_on_bad_gradients_and_refuse_alike(server):
+    server.run("rank_steps:check_rules", 2)
+
+
+def test_parameters_may_be_replaced_before_the_first_step(server):
+    server.run("rank_steps:check_swaps", 2)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("adam", marks=pytest.mark.slow),
+        pytest.param("normalized", marks=pytest.mark.slow),
+        "polyak",
+        "hypentropy",
+    ],
+)
+def test_checkpoints_go_from_two_ranks_to_one_and_to_three(server, name, flat, tmp_path):
+    two, one, three = (str(tmp_path / name) for name in ("two", "one", "three"))
+    server.run("rank_steps:save", 2, two, name, flat)
+    server.run("rank_steps:continue_training", 1, one, name, flat, two, 3, 4)
+    server.run("rank_steps:continue_training", 3, three, name, flat, one, 4, 6)
+
+
+def test_a_step_sends_little_however_many_tensors_there_are(server):
+    [said] = server.run("rank_steps:count_messages", 2)
+    counts = json.loads(said)
+    for few, many in ((5, 50),):
+        for name in ("constant", "MirrorAdam"):
+            assert counts[f"{name}, {few} tensors"] == counts[f"{name}, {many} tensors"] == [0, 0]
+        for name in ("normalized", "group", "clip"):
+            messages, sent = counts[f"{name}, {many} tensors"]
+            assert messages == counts[f"{name}, {few} tensors"][0] == 2
+            assert sent == many * 3 * 8  # a largest entry, a flag, a sum
+        assert counts[f"caution, {many} tensors"][0] == 1
+        assert counts[f"polyak, p = 2, {many} tensors"][0] == 3  # the loss, and a norm
+        assert counts[f"polyak, {many} tensors"][0] < 40
