@@ -225,7 +225,7 @@ def kernel_family(
 def run(
     body: CompiledFunction,
     sizes: list[int],
-    pointers: list[list[int]],
+    pointers: np.ndarray | list[list[int]],
     scalars: np.ndarray | None = None,
     options: np.ndarray | list[float] | None = None,
     out_columns: int = 0,

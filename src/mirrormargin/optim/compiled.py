@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -68,7 +69,10 @@ def mirror_descent(
     nesterov: bool,
 ) -> None:
     """Take one step of mirror descent; arguments as in ``plain.py``."""
-    first, second = zip(*grad_scales, strict=True) if params else ((), ())
+    if _are_equal(grad_scales):  # mostly (1, 1)
+        first, second = ([scale] * len(params) for scale in grad_scales[0])
+    else:
+        first, second = zip(*grad_scales, strict=True)
     scalars = _make_columns([first, second, lrs, coupled_decays])
     options = [decay, momentum, float(nesterov)]
     _run(_descent_kernels, potential.p, [params, grads, duals, buffers], scalars, options)
@@ -119,8 +123,12 @@ def _make_columns(columns: list[Sequence[float]]) -> np.ndarray:
     """The numbers of each tensor as a row; mostly the same for all, and then made at once."""
     scalars = np.empty((len(columns[0]), len(columns)))
     for k, column in enumerate(columns):
-        scalars[:, k] = column[0] if column.count(column[0]) == len(column) else column
+        scalars[:, k] = column[0] if _are_equal(column) else column
     return scalars
+
+
+def _are_equal(values: Sequence[Any]) -> bool:
+    return values.count(values[0]) == len(values)
 
 
 def _run(
@@ -133,12 +141,16 @@ def _run(
     """Run the kernel for p on tensors given role by role, weights first; a role may be absent."""
     params = tensors[0]
     assert params is not None
-    pointers = [[0] * len(params) if ts is None else [t.data_ptr() for t in ts] for ts in tensors]
+    pointers = np.zeros((len(tensors), len(params)), np.uint64)
+    for row, role in zip(pointers, tensors, strict=True):
+        if role is not None:
+            row[:] = [tensor.data_ptr() for tensor in role]
     numbers = np.zeros(_POWER)
     numbers[: len(options)] = options
     numbers = np.concatenate([numbers, power_constants(1 / (p - 1))])
-    run(kernels[move_kind(p)], [w.numel() for w in params], pointers, scalars, numbers)
+    # Before the kernel, which drives all that Python knows of the tensors out of the cache.
     torch.autograd.graph.increment_version(params)
+    run(kernels[move_kind(p)], [w.numel() for w in params], pointers, scalars, numbers)
 
 
 @kernel_family(*_SOURCES)

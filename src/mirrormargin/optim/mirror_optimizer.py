@@ -188,14 +188,25 @@ class MirrorOptimizer(Optimizer):
         before = 0
         for number, group in enumerate(self.param_groups):
             found: dict[Hashable, Batch] = {}
+            # Within a group, the type and dtype of contiguous CPU tensors decide which path steps
+            # them. Choosing it for each of many small tensors would take as long as their step.
+            alike: dict[Hashable, Batch] = {}
             for index, param in enumerate(group["params"]):
                 if param.grad is None:
                     continue
-                path = choose_path(group, get_local(param))
-                key = batch_key(path, param)
-                if key not in found:
-                    found[key] = Batch(group, number, path, _potential(group), self._seen)
-                self._add(found[key], index, before)
+                local = get_local(param)
+                is_usual = local.is_cpu and local.is_contiguous()
+                kind = (type(local), local.dtype) if is_usual else None
+                batch = alike.get(kind)
+                if batch is None:
+                    path = choose_path(group, local)
+                    key = batch_key(path, param)
+                    if key not in found:
+                        found[key] = Batch(group, number, path, _potential(group), self._seen)
+                    batch = found[key]
+                    if kind is not None:
+                        alike[kind] = batch
+                self._add(batch, index, before)
             batches += found.values()
             before += len(group["params"])
         return batches

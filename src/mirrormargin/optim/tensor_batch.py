@@ -124,18 +124,27 @@ class Batch:
 
     def add(self, owner: Tensor, grad: Tensor, state: _State, kappa: float, number: int) -> None:
         param = get_local(owner)
-        if self.path not in _TORCH_PATHS:  # those read memory by address
-            # Kernels on a GPU read half precision; one launch reads one dtype.
-            dtype = param.dtype if param.is_cuda else state_dtype(param)
-            if grad.dtype is not dtype or grad.is_neg():
-                grad = grad.to(dtype).resolve_neg()
-            grad = _laid_out_like(grad, param)
         self.params.append(param)
         self.owners.append(owner)
+        dtype = self._grad_dtype
+        if dtype is not None:
+            if grad.dtype is not dtype or grad.is_neg():
+                grad = grad.to(dtype).resolve_neg()
+            if grad.stride() != param.stride():
+                grad = _laid_out_like(grad, param)
         self.grads.append(grad)
         self.states.append(state)
         self.kappas.append(kappa)
         self.numbers.append(number)
+
+    @cached_property
+    def _grad_dtype(self) -> torch.dtype | None:
+        """The dtype of gradients for a path that reads memory by address; None for the others."""
+        if self.path in _TORCH_PATHS:
+            return None
+        # Kernels on a GPU read half precision; one launch reads one dtype.
+        param = self.params[0]
+        return param.dtype if param.is_cuda else state_dtype(param)
 
     def tensors(self, key: str) -> list[Tensor]:
         """The state tensors of this name, zero where they are new."""
@@ -169,7 +178,7 @@ class Batch:
         """The u of each tensor, following its weights; None where u is computed from w."""
         name = name_geometry(self.group)
         if not keeps_dual(self.group, self.params[0]):
-            for state in self.states:
+            for state in filter(None, self.states):
                 state.pop("dual", None)
                 state.pop("dual_of", None)
             return None
