@@ -58,6 +58,7 @@ __all__ = [
     "open_job",
     "rename",
     "run",
+    "stream",
     "take_chunk",
 ]
 
@@ -155,6 +156,41 @@ def floats(address, num):
 def offset(address, count):
     """The address ``count`` floats further on."""
     return address + np.uint64(4 * count)
+
+
+_LINE = 16  # floats in a cache line
+
+
+@_instruction
+def _stream_line(typing, source, target):
+    """Copy a cache line past the cache; ``target`` is aligned to one."""
+
+    def emit(context, builder, signature, args):
+        line = ir.VectorType(ir.FloatType(), _LINE).as_pointer()
+        value = builder.load(builder.bitcast(args[0], line), align=4)
+        store = builder.store(value, builder.bitcast(args[1], line), align=4 * _LINE)
+        hint = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
+        store.set_metadata("nontemporal", hint)
+        return context.get_dummy_value()
+
+    return types.none(source, target), emit
+
+
+@compiled
+def stream(source_address, target_address, num):
+    """Copy a row of scratch memory to where nothing has to be read first.
+
+    An ordinary store reads the cache line that it changes. For a tensor that does not fit the
+    cache, and is not read otherwise, that is as much traffic again. Other threads see the values
+    once this one takes its next chunk: an atomic operation waits for such stores.
+    """
+    whole = num // _LINE * _LINE if target_address % np.uint64(4 * _LINE) == 0 else 0
+    for i in range(0, whole, _LINE):
+        source, target = offset(source_address, i), offset(target_address, i)
+        _stream_line(_float_pointer(source), _float_pointer(target))
+    source, target = floats(source_address, num), floats(target_address, num)
+    for i in range(whole, num):
+        target[i] = source[i]
 
 
 # The job that a callback receives, an int64 array: the next chunk, the next worker's seat (its

@@ -51,7 +51,11 @@ _SCALE_1, _SCALE_2, _LR, _COUPLED = range(4)
 _CORRECTION_SQ = 3  # Adam's, in the column where descent has its coupled decay
 _DECAY, _MOMENTUM, _NESTEROV = range(3)
 _BETA1, _BETA2, _EPS, _SIGN, _AMSGRAD = range(1, 6)
-_POWER = 6
+_STREAMS = 6
+_POWER = 7
+
+# From so many values on, what a step writes has left the cache before anyone reads it.
+_MIN_STREAMED = 4_000_000
 
 
 def mirror_descent(
@@ -147,10 +151,12 @@ def _run(
             row[:] = [tensor.data_ptr() for tensor in role]
     numbers = np.zeros(_POWER)
     numbers[: len(options)] = options
+    sizes = [w.numel() for w in params]
+    numbers[_STREAMS] = sum(sizes) >= _MIN_STREAMED
     numbers = np.concatenate([numbers, power_constants(1 / (p - 1))])
     # Before the kernel, which drives all that Python knows of the tensors out of the cache.
     torch.autograd.graph.increment_version(params)
-    run(kernels[move_kind(p)], [w.numel() for w in params], pointers, scalars, numbers)
+    run(kernels[move_kind(p)], sizes, pointers, scalars, numbers)
 
 
 @kernel_family(*_SOURCES)
@@ -159,7 +165,7 @@ def _descent_kernels(version, kind):
         chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
         decay = f32(options[_DECAY])
         momentum, nesterov = f32(options[_MOMENTUM]), options[_NESTEROV] != 0
-        power = options[_POWER:]
+        power, streams = options[_POWER:], options[_STREAMS] != 0
         k = take_chunk(counters)
         while k < len(chunks):
             tensor, start, stop = chunks[k]
@@ -174,7 +180,7 @@ def _descent_kernels(version, kind):
                 )
                 dual = offset(pointers[_DUAL, tensor], low)
                 if plain:
-                    move(kind, w, dual, g, num, decay, s2 * lr, power, scratch)
+                    move(kind, w, dual, g, num, decay, s2 * lr, power, scratch, streams)
                     continue
                 x = offset(scratch, FREE_ROW * BLOCK)
                 _scale(g, x, num, s1, s2)
@@ -182,7 +188,7 @@ def _descent_kernels(version, kind):
                     add_dual(kind, x, w, dual, num, coupled)
                 if momentum != 0:
                     _average(offset(pointers[_BUFFER, tensor], low), x, num, momentum, nesterov)
-                move(kind, w, dual, x, num, decay, lr, power, scratch)
+                move(kind, w, dual, x, num, decay, lr, power, scratch, streams)
             k = take_chunk(counters)
 
     return work
@@ -220,7 +226,7 @@ def _adam_kernels(version, kind):
         beta2, rest2 = f32(options[_BETA2]), f32(1 - options[_BETA2])
         eps = f32(options[_EPS])
         sign, amsgrad = f32(options[_SIGN]), options[_AMSGRAD] != 0
-        power = options[_POWER:]
+        power, streams = options[_POWER:], options[_STREAMS] != 0
         k = take_chunk(counters)
         while k < len(chunks):
             tensor, start, stop = chunks[k]
@@ -245,7 +251,7 @@ def _adam_kernels(version, kind):
                     offset(pointers[_WEIGHT, tensor], low),
                     offset(pointers[_DUAL, tensor], low),
                 )
-                move(kind, w, dual, x, num, decay, lr, power, scratch)
+                move(kind, w, dual, x, num, decay, lr, power, scratch, streams)
             k = take_chunk(counters)
 
     return work

@@ -23,6 +23,7 @@ from mirrormargin.geometry.float32_kernels import (
     inlined,
     offset,
     rename,
+    stream,
 )
 from mirrormargin.geometry.float32_powers import (
     HIGH,
@@ -133,8 +134,12 @@ def add_dual(kind, x, w, dual, num, c):
 
 
 @inlined
-def move(kind, w, dual, x, num, decay, lr, power, scratch):
-    """u' = decay u - lr x and w' = to_primal(u'), leaving entries with u' = u alone."""
+def move(kind, w, dual, x, num, decay, lr, power, scratch, streams):
+    """u' = decay u - lr x and w' = to_primal(u'), leaving entries with u' = u alone.
+
+    With ``streams`` weights are written past the cache where the power is a short product.
+    Elsewhere arithmetic hides what their way through the cache takes.
+    """
     if kind == _P2:
         _move_2(w, x, num, decay, lr)
     elif kind == _P3_2:
@@ -142,13 +147,13 @@ def move(kind, w, dual, x, num, decay, lr, power, scratch):
     elif kind == _P3:
         _move_3(w, x, num, decay, lr)
     elif kind == 4:
-        _move_power_4(w, dual, x, num, decay, lr)
+        _move_power_4(w, dual, x, num, decay, lr, scratch, streams)
     elif kind == 5:
-        _move_power_5(w, dual, x, num, decay, lr)
+        _move_power_5(w, dual, x, num, decay, lr, scratch, streams)
     elif kind == 10:
-        _move_power_10(w, dual, x, num, decay, lr)
+        _move_power_10(w, dual, x, num, decay, lr, scratch, streams)
     elif kind == 20:
-        _move_power_20(w, dual, x, num, decay, lr)
+        _move_power_20(w, dual, x, num, decay, lr, scratch, streams)
     else:
         _move_by_power(kind, w, dual, x, num, decay, lr, power, scratch)
 
@@ -184,7 +189,7 @@ def _integer_move(n):
 
     @compiled
     @rename(f"power_{n}")
-    def move(w_address, dual_address, x_address, num, decay, lr):
+    def update(w_address, dual_address, x_address, num, decay, lr):
         w, dual, x = floats(w_address, num), floats(dual_address, num), floats(x_address, num)
         zero = _hidden_zero(num)
         for i in range(num):
@@ -193,7 +198,44 @@ def _integer_move(n):
             dual[i] = moved
             w[i] = _keep(old, with_sign(power(abs(moved)), moved), u, moved, zero)
 
+    @compiled
+    @rename(f"power_{n}")
+    def prepare(value_address, still_address, dual_address, x_address, num, decay, lr):
+        """The move of u, with w' and whether u' = u in scratch memory; how many did not move."""
+        value, still = floats(value_address, num), floats(still_address, num)
+        dual, x, num_still = floats(dual_address, num), floats(x_address, num), i32(0)
+        for i in range(num):
+            u = dual[i]
+            moved = fma(-lr, x[i], decay * u)
+            is_still = i32((moved == u) | (u != u))
+            dual[i] = moved
+            value[i] = with_sign(power(abs(moved)), moved)
+            still[i] = f32(is_still)
+            num_still += is_still
+        return num_still
+
+    @inlined
+    @rename(f"power_{n}")
+    def move(w, dual, x, num, decay, lr, scratch, streams):
+        if streams:
+            value = offset(scratch, _ROW_NEW * BLOCK)
+            if prepare(value, scratch, dual, x, num, decay, lr) == 0:
+                stream(value, w, num)
+            else:
+                _write_moved(w, value, scratch, num)
+        else:
+            update(w, dual, x, num, decay, lr)
+
     return move
+
+
+@compiled
+def _write_moved(w_address, value_address, still_address, num):
+    w, value, still = floats(w_address, num), floats(value_address, num), floats(still_address, num)
+    zero = _hidden_zero(num)
+    for i in range(num):
+        chosen = w[i] if still[i] != 0 else value[i]
+        w[i] = bits_float(i32(float_bits(chosen) | zero))  # as in _keep
 
 
 _move_power_4, _move_power_5, _move_power_10, _move_power_20 = map(_integer_move, (4, 5, 10, 20))
