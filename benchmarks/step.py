@@ -71,9 +71,10 @@ class Contestant:
     make: Callable[[list[Tensor]], torch.optim.Optimizer]
     dtype: torch.dtype = torch.float32
     adam: str = "torch AdamW fused"
+    is_traced: bool = False  # by torch.compile
 
 
-def contestants(quick: bool, is_large: bool) -> dict[str, Contestant]:
+def contestants(quick: bool, is_large: bool, traced: bool) -> dict[str, Contestant]:
     """Who takes part, by name."""
     made = {
         "torch SGD fused": Contestant(lambda w: torch.optim.SGD(w, LR, fused=True)),
@@ -102,11 +103,29 @@ def contestants(quick: bool, is_large: bool) -> dict[str, Contestant]:
             lambda w: torch.optim.AdamW(w, LR, fused=True), torch.bfloat16, baseline
         )
         for p in (1.1, 2.0):
-            made[f"MirrorAdam p={p:g} bf16"] = Contestant(
-                lambda w, p=p: MirrorAdam(w, LR, p), torch.bfloat16, baseline
+            for kind in (MirrorDescent, MirrorAdam):
+                made[f"{kind.__name__} p={p:g} bf16"] = Contestant(
+                    lambda w, p=p, kind=kind: kind(w, LR, p), torch.bfloat16, baseline
+                )
+        for kind in (MirrorDescent, MirrorAdam):
+            made[f"{kind.__name__} p=1.1 bf16 state"] = Contestant(
+                lambda w, kind=kind: kind(w, LR, 1.1, state_dtype=torch.bfloat16)
             )
+        if traced:
+            for kind in (MirrorDescent, MirrorAdam):
+                made[f"{kind.__name__} p=1.1 torch.compile"] = Contestant(
+                    lambda w, kind=kind: kind(w, torch.tensor(LR), 1.1), is_traced=True
+                )
     made["literal eager p=1.1"] = Contestant(lambda w: Literal(w, 1.1))
     return made
+
+
+def select(all_of_them: dict[str, Contestant], only: list[str]) -> dict[str, Contestant]:
+    """Those whose name holds one of the given texts, and the baselines that ratios need."""
+    chosen = {name for name in all_of_them if any(text in name for text in only)}
+    chosen |= {all_of_them[name].adam for name in chosen}
+    chosen |= {"torch SGD fused", "literal eager p=1.1"}
+    return {name: one for name, one in all_of_them.items() if name in chosen}
 
 
 def count_bytes(params: list[Tensor], optimizer: torch.optim.Optimizer) -> int:
@@ -122,13 +141,15 @@ def measure(
     quick: bool,
     clock: Callable[[], float],
     device: torch.device,
+    only: list[str],
+    traced: bool,
 ) -> None:
     generator = torch.Generator().manual_seed(0)
     weights = [(torch.randn(shape, generator=generator) * 0.02).to(device) for shape in shapes]
     drawn = [(torch.randn(shape, generator=generator) * 0.01).to(device) for shape in shapes]
     grads = {torch.float32: drawn}
     count = sum(weight.numel() for weight in weights)
-    entered = contestants(quick, count > LARGE)
+    entered = select(contestants(quick, count > LARGE, traced), only)
     steps: dict[str, Callable[[], object]] = {}
     size: dict[str, float] = {}
     for name, one in entered.items():  # each has weights of its own
@@ -139,7 +160,13 @@ def measure(
             param.grad = grad
         optimizer = one.make(params)
         steps[name] = optimizer.step
+        if one.is_traced:
+            optimizer.step()  # makes the state
+            steps[name] = torch.compile(optimizer.step, fullgraph=True)
+        start = time.perf_counter()
         steps[name]()
+        if one.is_traced:
+            print(f"  {name}: {time.perf_counter() - start:.0f} s to compile")
         size[name] = count_bytes(params, optimizer) / count
     times: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(rounds):
@@ -237,7 +264,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[torch.get_num_threads()])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
+    parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
+    parser.add_argument("--only", nargs="+", default=[""], help="names that hold one of these")
     parser.add_argument("--quick", action="store_true", help="fewer optimizers and layouts")
+    parser.add_argument("--traced", action="store_true", help="torch.compile too: takes minutes")
     parser.add_argument("--cpu-time", action="store_true", help="of the calling thread")
     arguments = parser.parse_args()
     clock = time.thread_time if arguments.cpu_time else time.perf_counter
@@ -252,12 +282,22 @@ def main() -> None:
         torch.set_num_threads(threads)
         for millions in arguments.sizes:
             for name, layout in LAYOUTS.items():
-                if name != "150 tensors" and (arguments.quick or millions > 20):
+                if name not in arguments.layouts or (
+                    name != "150 tensors" and (arguments.quick or millions > 20)
+                ):
                     continue
                 where = f"{threads} threads" if arguments.device.type == "cpu" else arguments.device
                 print(f"{name}, {millions}M float32 values, {where}:")
                 shapes = layout(millions * 1_000_000)
-                measure(shapes, arguments.rounds, arguments.quick, clock, arguments.device)
+                measure(
+                    shapes,
+                    arguments.rounds,
+                    arguments.quick,
+                    clock,
+                    arguments.device,
+                    arguments.only,
+                    arguments.traced and name != "2,000 tensors",
+                )
 
 
 if __name__ == "__main__":
