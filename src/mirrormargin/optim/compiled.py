@@ -54,7 +54,8 @@ _BETA1, _BETA2, _EPS, _SIGN, _AMSGRAD = range(1, 6)
 _STREAMS = 6
 _POWER = 7
 
-# From so many values on, what a step writes has left the cache before anyone reads it.
+# From so many values on, what a step of Adam writes has left the cache before anyone reads it.
+# Descent does not stream: many of its steps are too short to move every u of a block.
 _MIN_STREAMED = 4_000_000
 
 
@@ -165,7 +166,7 @@ def _descent_kernels(version, kind):
         chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
         decay = f32(options[_DECAY])
         momentum, nesterov = f32(options[_MOMENTUM]), options[_NESTEROV] != 0
-        power, streams = options[_POWER:], options[_STREAMS] != 0
+        power = options[_POWER:]
         k = take_chunk(counters)
         while k < len(chunks):
             tensor, start, stop = chunks[k]
@@ -180,7 +181,7 @@ def _descent_kernels(version, kind):
                 )
                 dual = offset(pointers[_DUAL, tensor], low)
                 if plain:
-                    move(kind, w, dual, g, num, decay, s2 * lr, power, scratch, streams)
+                    move(kind, w, dual, g, num, decay, s2 * lr, power, scratch, False)
                     continue
                 x = offset(scratch, FREE_ROW * BLOCK)
                 _scale(g, x, num, s1, s2)
@@ -188,7 +189,7 @@ def _descent_kernels(version, kind):
                     add_dual(kind, x, w, dual, num, coupled)
                 if momentum != 0:
                     _average(offset(pointers[_BUFFER, tensor], low), x, num, momentum, nesterov)
-                move(kind, w, dual, x, num, decay, lr, power, scratch, streams)
+                move(kind, w, dual, x, num, decay, lr, power, scratch, False)
             k = take_chunk(counters)
 
     return work
