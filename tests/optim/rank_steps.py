@@ -100,8 +100,8 @@ def compare(whole, parts, one, two, tolerance):
 
 
 def list_cases(dtype, full):
-    """Options of both optimizers; the full product, or what covers it once."""
-    for p, path in itertools.product(EXPONENTS, PATHS):
+    """Options of both optimizers, at every exponent or at two."""
+    for p, path in itertools.product(EXPONENTS if full else (1.1, 2.0), PATHS):
         if path == "compiled" and dtype is not torch.float32:
             continue
         rules = ["constant", "normalized", "polyak"]
@@ -341,8 +341,28 @@ def check_rules(launch):
             optimizer.step()
             for part, weight in zip(parts, weights, strict=True):
                 assert torch.equal(part.full_tensor(), weight)
+        check_writes(mesh, weights, grads)
         check_refusals(mesh, weights, grads)
         check_groups(mesh)
+
+
+@torch.no_grad()
+def check_writes(mesh, weights, grads):
+    """u follows weights that someone writes to, as a pruner does, or to the part that is here."""
+    options = {"lr": 0.1, "p": 1.1}
+    whole, parts, one, two = make(mm.MirrorAdam, weights, mesh, [Shard(0)], options)
+    for index, step in enumerate(grads):
+        give(whole, step)
+        give(parts, step)
+        one.step()
+        two.step()
+        for w, part in zip(whole, parts, strict=True):
+            w.mul_(w > 0.05)
+            if index % 2:
+                part.mul_(part > 0.05)
+            else:
+                part.to_local().mul_(part.to_local() > 0.05)
+    assert compare(whole, parts, one, two, 1e-6) <= 1e-6
 
 
 class Coupled(mm.Potential):

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
+from types import CodeType, FrameType
 
 __all__ = [
     "NotedSignals",
@@ -94,11 +94,14 @@ class NotedSignals:
 
 def _is_importing(frame: FrameType | None) -> bool:
     """Whether a module is being imported where a signal has come."""
+    return any(code.co_filename == IMPORTS for code in _list_calls(frame))
+
+
+def _list_calls(frame: FrameType | None) -> Iterator[CodeType]:
+    """The code of a frame and of all that wait for it."""
     while frame is not None:
-        if frame.f_code.co_filename == IMPORTS:
-            return True
+        yield frame.f_code
         frame = frame.f_back
-    return False
 
 
 def _end_at_once() -> None:
@@ -125,15 +128,18 @@ def _handle(act: Callable[[], None]) -> Iterator[None]:
 
     def raise_again(dropped: sys.UnraisableHookArgs) -> None:
         if isinstance(dropped.exc_value, _Interrupt) and _received is not None:
-            # Later: what is raised in here is dropped too.
-            again = threading.Timer(AGAIN, os.kill, (os.getpid(), _received))
-            again.daemon = True
-            again.start()
-            timers.append(again)
+            threading.Thread(target=send_again, args=(_received,), daemon=True).start()
         else:
             hook(dropped)
 
-    timers: list[threading.Timer] = []
+    def send_again(number: signal.Signals) -> None:
+        while not is_over.wait(AGAIN):
+            frame = sys._current_frames().get(threading.main_thread().ident or 0)
+            if raise_again.__code__ not in _list_calls(frame):  # what that raises is dropped too
+                os.kill(os.getpid(), number)
+                return
+
+    is_over = threading.Event()
     hook, sys.unraisablehook = sys.unraisablehook, raise_again
     before = {number: signal.getsignal(number) for number in SIGNALS}
     for number, handler in before.items():
@@ -142,8 +148,7 @@ def _handle(act: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        for again in timers:
-            again.cancel()
+        is_over.set()
         for number, handler in before.items():
             signal.signal(number, handler)
         sys.unraisablehook = hook

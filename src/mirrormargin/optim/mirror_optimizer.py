@@ -215,7 +215,9 @@ class MirrorOptimizer(Optimizer):
         """Add a tensor of the batch's group; ``before`` is how many earlier groups have."""
         group, number = batch.group, batch.number
         param = group["params"][index]
-        grad = find_grad(param, self._label(number, index))
+        grad = param.grad
+        if is_sharded(param) or is_sharded(grad):
+            grad = find_grad(param, self._label(number, index))
         if grad.layout is not torch.strided:
             raise OptimizerError(
                 f"{self._label(number, index)} has a sparse gradient, which "

@@ -32,6 +32,8 @@ __all__ = [
     "wrap_like",
 ]
 
+_WHOLE = (Tensor, torch.nn.Parameter)  # most tensors; that they lack an attribute takes long to see
+
 
 def is_distributed() -> bool:
     """Whether this is one of several processes of a group."""
@@ -40,7 +42,7 @@ def is_distributed() -> bool:
 
 def is_sharded(tensor: Any) -> bool:
     """Whether it is a DTensor, whose module takes most of a second to import."""
-    return hasattr(tensor, "to_local")
+    return type(tensor) not in _WHOLE and hasattr(tensor, "to_local")
 
 
 def get_local(tensor: Any) -> Tensor:

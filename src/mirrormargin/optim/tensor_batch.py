@@ -331,9 +331,14 @@ def name_potential(text: str) -> float:
 
 
 def stamp(param: Tensor) -> _Stamp:
-    """Changes when someone writes to the weights, with most ways of writing."""
-    param = get_local(param)
-    return param._version, param.data_ptr()
+    """Changes when someone writes to the weights, with most ways of writing.
+
+    Operations on a DTensor raise its own version and not that of the part that is here.
+    """
+    if not is_sharded(param):
+        return param._version, param.data_ptr()
+    local = get_local(param)
+    return param._version + local._version, local.data_ptr()
 
 
 def follow_weights(
