@@ -349,20 +349,17 @@ def check_rules(launch):
 @torch.no_grad()
 def check_writes(mesh, weights, grads):
     """u follows weights that someone writes to, as a pruner does, or to the part that is here."""
-    options = {"lr": 0.1, "p": 1.1}
-    whole, parts, one, two = make(mm.MirrorAdam, weights, mesh, [Shard(0)], options)
-    for index, step in enumerate(grads):
-        give(whole, step)
-        give(parts, step)
-        one.step()
-        two.step()
-        for w, part in zip(whole, parts, strict=True):
-            w.mul_(w > 0.05)
-            if index % 2:
-                part.mul_(part > 0.05)
-            else:
-                part.to_local().mul_(part.to_local() > 0.05)
-    assert compare(whole, parts, one, two, 1e-6) <= 1e-6
+    for find in (lambda part: part, lambda part: part.to_local()):
+        options = {"lr": 0.1, "p": 1.1}
+        whole, parts, one, two = make(mm.MirrorAdam, weights, mesh, [Shard(0)], options)
+        for step in grads:
+            give(whole, step)
+            give(parts, step)
+            one.step()
+            two.step()
+            for tensor in (*whole, *map(find, parts)):
+                tensor.mul_(tensor > 0.05)
+        assert compare(whole, parts, one, two, 1e-6) <= 1e-6
 
 
 class Coupled(mm.Potential):
