@@ -5,8 +5,8 @@ ways: rank 0 alone on the whole batch while the others wait, all with ddp, all w
 has its own copy of the model, and the order changes from round to round. Printed are medians over
 rounds of a step's time, and of its ratio to the step alone within a round; then, from torch's
 profiler, the collectives of one step and their bytes: torch's for weights and gradients, and ours,
-which are the loss and the right answers, whether somebody wants to stop or to save, and the norm
-that clipping needs on shards.
+which are the loss and the right answers, whether somebody wants to stop or to save, the norm that
+clipping needs on shards, and what the optimizer asks about whole tensors.
 
     python benchmarks/ranks.py [--ranks 2] [--rounds 40] [--width 128] [--quick]
 
@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from mirrormargin.training.building import load_training_data
@@ -44,6 +45,9 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
     "MirrorAdam p=2": {"optimizer.name": "MirrorAdam", "optimizer.p": 2.0},
     "MirrorDescent p=1.1": {"optimizer.name": "MirrorDescent", "optimizer.p": 1.1},
     "MirrorDescent p=2": {"optimizer.name": "MirrorDescent", "optimizer.p": 2.0},
+    "normalized p=1.1": {"optimizer.name": "MirrorDescent", "optimizer.step_rule": "normalized"},
+    "Polyak p=2": {"optimizer.name": "Polyak", "optimizer.p": 2.0, "clip": None},
+    "Polyak p=1.1": {"optimizer.name": "Polyak", "optimizer.p": 1.1, "clip": None},
 }
 WAYS = ("alone", "ddp", "fsdp")
 WARM = 3  # steps before anything is timed: compilation, DDP's buckets
@@ -75,17 +79,33 @@ def build_step(ranks: Ranks, width: int, changes: dict[str, Any]) -> Callable[[]
 
 
 def count_collectives(step: Callable[[], None]) -> dict[str, tuple[int, int]]:
-    """Torch's and our collectives of a step: how many, and how many bytes a rank gives to them."""
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
-        step()
-    found = {"torch's": (0, 0), "ours": (0, 0)}
-    for event in profiler.events():
-        if event.name.startswith(("gloo:", "nccl:")):
-            count = torch.Size(event.input_shapes[0]).numel()
-            is_ours = count <= 2  # float64; torch's are whole tensors of float32
-            number, size = found["ours" if is_ours else "torch's"]
-            found["ours" if is_ours else "torch's"] = number + 1, size + count * (4 + 4 * is_ours)
-    return found
+    """Torch's and our collectives of a step: how many, and how many bytes a rank gives to them.
+
+    Ours are calls of ``all_reduce`` in Python; torch makes its own in C++ or as operators.
+    """
+    ours: list[Tensor] = []
+    original: Any = dist.all_reduce
+
+    def note(tensor: Tensor, *arguments: Any, **options: Any) -> Any:
+        ours.append(tensor)
+        return original(tensor, *arguments, **options)
+
+    dist.all_reduce = note
+    try:
+        with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+            step()
+    finally:
+        dist.all_reduce = original
+    sizes = [
+        torch.Size(event.input_shapes[0]).numel()
+        for event in profiler.events()
+        if event.name.startswith(("gloo:", "nccl:"))
+    ]
+    others = sum(sizes) - sum(tensor.numel() for tensor in ours)
+    return {
+        "torch's": (len(sizes) - len(ours), 4 * others),  # float32
+        "ours": (len(ours), sum(tensor.nbytes for tensor in ours)),
+    }
 
 
 def measure(rounds: int, width: int) -> None:

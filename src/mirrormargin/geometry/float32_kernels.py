@@ -73,7 +73,8 @@ inlined: Any = njit(inline="always", error_model="numpy")
 # A loop over one block. It takes addresses and not arrays: passing an array costs more than the
 # loop, and LLVM vectorises small functions of pointers reliably. Only kernels call it: wrappers
 # for other callers would take a quarter of the time to compile.
-compiled: Any = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_without_wrappers: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+compiled: Any = njit(error_model="numpy", **_without_wrappers)
 
 
 def rename(suffix: object) -> Callable[[Any], Any]:

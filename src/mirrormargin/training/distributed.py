@@ -297,8 +297,11 @@ def _meet(launch: Launch, backend: str) -> None:
 
     Torchrun's store outlives a restart: a quick rank would read the address of one that was killed.
     """
-    store, rank, count = next(dist.rendezvous("env://", timeout=TIMEOUT))
-    store = dist.PrefixStore(f"attempt-{launch.restarts}", store)
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    store, rank, count = next(rendezvous("env://", timeout=TIMEOUT))
+    store = PrefixStore(f"attempt-{launch.restarts}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=TIMEOUT)
 
 
