@@ -167,7 +167,7 @@ class MirrorOptimizer(Optimizer):
         before = sum(len(one["params"]) for one in self.param_groups[:number])
         for index, param in enumerate(group["params"]):
             if param.grad is not None and is_wide(param) == wide:
-                self._add(batch, index, before, reads=reads)
+                self._add(batch, index, param, get_local(param), before, reads=reads)
         if batch.params:
             params += batch.params
             owners += batch.owners
@@ -206,17 +206,25 @@ class MirrorOptimizer(Optimizer):
                     batch = found[key]
                     if kind is not None:
                         alike[kind] = batch
-                self._add(batch, index, before)
+                self._add(batch, index, param, local, before)
             batches += found.values()
             before += len(group["params"])
         return batches
 
-    def _add(self, batch: Batch, index: int, before: int, *, reads: bool = True) -> None:
+    def _add(
+        self,
+        batch: Batch,
+        index: int,
+        param: Any,
+        local: Tensor,
+        before: int,
+        *,
+        reads: bool = True,
+    ) -> None:
         """Add a tensor of the batch's group; ``before`` is how many earlier groups have."""
         group, number = batch.group, batch.number
-        param = group["params"][index]
         grad = param.grad
-        if is_sharded(param) or is_sharded(grad):
+        if local is not param or is_sharded(grad):
             grad = find_grad(param, self._label(number, index))
         if grad.layout is not torch.strided:
             raise OptimizerError(
@@ -226,7 +234,7 @@ class MirrorOptimizer(Optimizer):
             )
         state = self.state[param]
         kappa = 1.0 if group["scale"] is None else self._find_kappa(number, index, state, reads)
-        batch.add(param, grad, state, kappa, before + index)
+        batch.add(param, local, grad, state, kappa, before + index)
 
     def _list_params(self) -> Iterator[tuple[int, int, dict[str, Any], Tensor]]:
         """Group number, index there, group and parameter, of all that have a gradient."""
@@ -318,6 +326,8 @@ class MirrorOptimizer(Optimizer):
 
     def _find_scales(self, only: int | None = None) -> None:
         """Note the root mean square of tensors that are new, in groups with scale="rms"."""
+        if all(group["scale"] != "rms" for group in self.param_groups):
+            return
         new = [
             one
             for one in self._list_params()

@@ -66,7 +66,8 @@ def find_norms(batches: Sequence[AnyBatch], wanted: Sequence[Wanted | None]) -> 
     over several processes take two reductions, whatever their number.
     """
     parts = [_measure(batch, want) for batch, want in zip(batches, wanted, strict=True)]
-    if any(is_sharded(owner) for batch in batches for owner in batch.owners):
+    is_wanted = any(want is not None for want in wanted)
+    if is_wanted and any(is_sharded(owner) for batch in batches for owner in batch.owners):
         _gather_parts(batches, wanted, parts)
     measured = list(zip(batches, wanted, parts, strict=True))
     norms: list[Tensor | None] = []

@@ -47,7 +47,9 @@ def is_sharded(tensor: Any) -> bool:
 
 def get_local(tensor: Any) -> Tensor:
     """The part of a tensor that is here, in the same memory; the tensor itself if it is whole."""
-    return tensor.to_local() if is_sharded(tensor) else tensor
+    if type(tensor) in _WHOLE or not is_sharded(tensor):
+        return tensor
+    return tensor.to_local()
 
 
 def wrap_like(local: Tensor, param: Any) -> Tensor:

@@ -122,15 +122,22 @@ class Batch:
     kappas: list[float] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
 
-    def add(self, owner: Tensor, grad: Tensor, state: _State, kappa: float, number: int) -> None:
-        param = get_local(owner)
+    def add(
+        self,
+        owner: Tensor,
+        param: Tensor,
+        grad: Tensor,
+        state: _State,
+        kappa: float,
+        number: int,
+    ) -> None:
         self.params.append(param)
         self.owners.append(owner)
         dtype = self._grad_dtype
         if dtype is not None:
             if grad.dtype is not dtype or grad.is_neg():
                 grad = grad.to(dtype).resolve_neg()
-            if grad.stride() != param.stride():
+            if not (grad.is_contiguous() and param.is_contiguous()):
                 grad = _laid_out_like(grad, param)
         self.grads.append(grad)
         self.states.append(state)
