@@ -270,7 +270,7 @@ def _tell_rate(found: dict[Any, Any], task: str, p: float, scale: str | None) ->
             return "diverges"
         return f"{x:.3f}" if task == "shakespeare/char" else f"{100 - x:.1f}%"
 
-    there = "" if best == usual else f"; at {usual:g} {show(values[usual])}" * (usual in values)
+    there = f"; at {usual:g} {show(values[usual])}" if best != usual and usual in values else ""
     return f"{best:g}: {show(value)}{there}"
 
 
