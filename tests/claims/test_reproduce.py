@@ -57,6 +57,7 @@ def test_evidence_is_where_the_row_says_and_parts_are_gone(finished):
         assert not (out / row["evidence"] / "parts").exists()
 
 
+@pytest.mark.slow
 def test_a_second_run_on_two_processes_gives_the_same_document(finished, tmp_path):
     _, document = finished
     assert strip(reproduce(find_claims(FAST), tmp_path, workers=2)) == strip(document)

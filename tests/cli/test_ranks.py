@@ -91,6 +91,7 @@ def check_alike(folder, other):
         assert row == pytest.approx(same, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux's list of children")
 def test_torchrun_starts_again_where_a_killed_rank_left_a_checkpoint(alone, tmp_path):
@@ -106,6 +107,7 @@ def test_torchrun_starts_again_where_a_killed_rank_left_a_checkpoint(alone, tmp_
     check_alike(tmp_path / "run", alone)
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_ranks_that_are_started_again_forget_where_earlier_ones_were(tmp_path):
     script = tmp_path / "script.py"

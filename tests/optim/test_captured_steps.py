@@ -118,7 +118,8 @@ def test_one_compiled_graph_makes_the_eager_steps(kind, options):
     _compare(params, optimizer, twins, twin)
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("options", [{}, NARROW], ids=["wide", "narrow"])
 def test_real_compilers_take_the_step(backend, options):
     if backend == "inductor" and not shutil.which("g++"):

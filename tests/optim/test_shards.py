@@ -53,7 +53,7 @@ def test_parameters_may_be_replaced_before_the_first_step(server):
         pytest.param("adam", marks=pytest.mark.slow),
         pytest.param("normalized", marks=pytest.mark.slow),
         "polyak",
-        "hypentropy",
+        pytest.param("hypentropy", marks=pytest.mark.slow),
     ],
 )
 def test_checkpoints_go_from_two_ranks_to_one_and_to_three(server, name, flat, tmp_path):

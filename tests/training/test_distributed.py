@@ -128,7 +128,6 @@ WAYS = [("ddp", 2), ("ddp", 3), ("fsdp", 2), ("fsdp", 3)]
 DEFAULT = [
     ("MirrorAdam", "ddp", 2),
     ("MirrorDescent", "fsdp", 3),
-    ("AdamW", "ddp", 3),
     ("pruning", "fsdp", 2),
 ]
 

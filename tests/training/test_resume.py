@@ -63,7 +63,7 @@ def read_results(folder):
 
 
 # All go through the same checkpoint; these have the most in it, the others are slow tests.
-DEFAULT = ("MirrorDescent-momentum-rms-groups", "MirrorAdam", "pruning", "powers")
+DEFAULT = ("MirrorDescent-momentum-rms-groups", "pruning")
 
 
 @pytest.mark.parametrize(

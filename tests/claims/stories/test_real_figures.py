@@ -34,7 +34,15 @@ def _read_table(figure: Figure) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "name", ["imdb", "token-selection", "pruning-imdb", "mnist", "fitted-mnist", "digits"]
+    "name",
+    [
+        "token-selection",
+        "fitted-mnist",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("imdb", "pruning-imdb", "mnist", "digits")
+        ),
+    ],
 )
 def test_each_kind_of_figure_can_be_a_file(name: str, tmp_path: Path) -> None:
     paths = write_static(_build(name), tmp_path / name)
