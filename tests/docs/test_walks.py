@@ -103,12 +103,18 @@ def test_the_walk_on_your_own_texts_prints_what_the_page_shows(tmp_path, monkeyp
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_the_loop_of_many_machines_runs_on_two_ranks(tmp_path):
-    [loop] = [block for language, block in read_blocks(LAUNCHED) if language == "python"]
-    (tmp_path / "train.py").write_text(loop, encoding="utf-8")
+    loop, saving = [block for language, block in read_blocks(LAUNCHED) if language == "python"]
+    end = "dist.destroy_process_group()"
+    assert loop.count(end) == 1
+    (tmp_path / "train.py").write_text(loop.replace(end, f"{saving}\n{end}"), encoding="utf-8")
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
     launch.append(f"--master-port={find_free_port()}")
     ended = subprocess.run(
-        [*launch, str(tmp_path / "train.py")], capture_output=True, text=True, check=False
+        [*launch, str(tmp_path / "train.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "66944 weights\n"  # from rank 0 alone

@@ -115,9 +115,10 @@ def _tensor_norm(x: Tensor, exponent: float, axis: int | tuple[int, ...] | None)
 def scaled_power_sum(x: Tensor, exponent: float) -> tuple[Tensor, Tensor]:
     """``(m, s)``: m = max |x|, nan or inf if x has any, and s = sum (|x| / m)^exponent.
 
-    Both stay on the device of x: nothing waits for it.
+    Both stay on the device of x: nothing waits for it. Terms are added in the order of the entries:
+    torch adds in the order of memory, and a transposed tensor would have another last bit.
     """
-    magnitude = working_copy(x.detach()).abs()
+    magnitude = working_copy(x.detach()).abs().contiguous()
     if x.numel() == 0:
         return widen(magnitude).sum(), widen(magnitude).sum()
     largest = magnitude.max()
