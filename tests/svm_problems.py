@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -115,14 +116,20 @@ def narrow(rng: Generator | int, lead: float, n: int = 4, T: int = 4, d: int = 4
     X, z, selection = planted(rng, n, T, d)
     W = rng.normal(size=(d, d))
     for i in range(n):
-        g = W @ z[i] / np.linalg.norm(W @ z[i])
+        g = np.array([_dot(row, z[i]) for row in W])
+        g /= math.sqrt(_dot(g, g))
         aside = rng.normal(size=d)
-        aside -= (aside @ g) * g
+        aside -= _dot(aside, g) * g
         sides = np.resize([1.0, -1.0], T)[:, None] * aside * rng.uniform(0.5, 2.0, size=(T, 1))
         kept = X[i, selection[i]].copy()
         X[i] = kept + sides - lead * rng.uniform(1.0, 3.0, size=(T, 1)) * g
         X[i, selection[i]] = kept
     return Problem(X, z, selection)
+
+
+def _dot(a: np.ndarray, b: np.ndarray) -> float:
+    """The same bits on every CPU, which BLAS does not have: with no lead they decide."""
+    return math.fsum(a * b)
 
 
 def random_problem(seed: int) -> Problem:
