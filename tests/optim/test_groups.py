@@ -204,6 +204,42 @@ def test_a_lora_pair_trains_to_adamws_loss():
     assert stalled > 2 * own
 
 
+def test_a_scale_of_initial_sizes_suits_groups_with_biases_of_zero():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    nn.init.zeros_(model.bias)
+    optimizer = mm.MirrorAdam(mm.mirror_groups(model, p=1.5), lr=1e-2, scale="rms")
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    torch.testing.assert_close(model.bias.detach(), torch.full((3,), -1e-2))
+
+
+def test_embeddings_take_p_if_asked_but_position_tables_do_not():
+    class Tables(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.word_embeddings = nn.Embedding(5, 4)
+            self.position_embeddings = nn.Embedding(5, 4)
+            self.wpe = nn.Embedding(5, 4)
+            self.positive_words = nn.Embedding(5, 4)
+
+    first, second = mm.mirror_groups(Tables(), p=1.1, embeddings=True)
+    names = [[name for name, _ in group["params"]] for group in (first, second)]
+    assert names == [
+        ["word_embeddings.weight", "positive_words.weight"],
+        ["position_embeddings.weight", "wpe.weight"],
+    ]
+
+
+def test_a_fused_projection_of_any_module_takes_p():
+    class Fused(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.in_proj_weight = nn.Parameter(torch.ones(6, 2))
+
+    assert [group["p"] for group in mm.mirror_groups(Fused(), p=1.1)] == [1.1]
+
+
 def test_a_position_table_that_starts_at_zero_moves_as_with_adamw():
     tables = []
     for make in (

@@ -42,6 +42,7 @@ _CONVOLUTIONS = (
 )
 _LAYERS = (nn.Linear, nn.Bilinear, nn.MultiheadAttention, nn.RNNBase, *_CONVOLUTIONS)
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
+_POSITIONS = re.compile(r"pos(ition)?(s|al)?(_|\b)|wpe\b")  # as BERT, GPT-2 and others name them
 
 
 def param_groups(
@@ -106,7 +107,8 @@ def mirror_groups(
         p: Exponent of the matrices, ``1 < p < inf``.
         patterns: Shell-style pattern on names -> options of that group; what a pattern matches is
             taken out of the two groups, whatever it is. Such as ``{"*.head.weight": {"p": 1.5}}``.
-        embeddings: Whether tables of embeddings take p as well, if no layer shares them.
+        embeddings: Whether tables of embeddings take p as well, if no layer shares them; those of
+            positions, known by their names, do not.
         rest: More options of the group with p = 2, such as ``{"weight_decay": 0.0}``.
         **options: More options of the group with p, such as ``lr``, ``weight_decay`` or ``scale``.
 
@@ -268,7 +270,9 @@ def _find_reason(model: nn.Module, name: str, param: nn.Parameter, homes: list[s
     if is_zero(param):
         return "starts at zero"
     if isinstance(owner, _TABLES):
-        return "embedding"
+        return "position table" if _POSITIONS.search(path.lower()) else "embedding"
+    if short == "in_proj_weight" and param.ndim == 2:
+        return MATRIX
     if param.ndim < 2:
         return "norm" if "norm" in type(owner).__name__.lower() else "vector or scalar"
     if isinstance(owner, _LAYERS) or _is_conv1d(owner):

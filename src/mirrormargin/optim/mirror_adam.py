@@ -40,8 +40,9 @@ class MirrorAdam(MirrorOptimizer):
 
         optimizer = MirrorAdam(mirror_groups(model, p=1.1), lr=1e-3)
 
-    AdamW's learning rate is a good first try at every p from 1.05 to 2, three times it a second;
-    at p = 3 take a third. p above 2 spreads the weights.
+    With ``scale="rms"`` half of AdamW's learning rate is a good first try at every p. Without a
+    scale take AdamW's for p from 1.1 to 1.5, a third of it at p = 1.05, and at p = 3 a tenth or
+    less. p above 2 spreads the weights.
 
     Finite gradients above 9.2e18 in float32, bfloat16 or float16, and above 6.7e153 in float64,
     are clipped to that: v cannot hold their squares.

@@ -335,8 +335,8 @@ class MirrorOptimizer(Optimizer):
             if only is None or one[0] == only
         ]
         params = [param for *_, param in new]
-        for (number, index, _, _), one in zip(new, are_zero(params), strict=True):
-            if one:
+        for (number, index, group, _), one in zip(new, are_zero(params), strict=True):
+            if one and group["p"] != 2:  # where every scale is the same
                 raise OptimizerError(
                     f'scale="rms" is not known for {self._label(number, index)}, which starts'
                     " at 0: train it at p = 2 (mirrormargin.mirror_groups sorts parameters"
