@@ -9,8 +9,9 @@ validation data. One that is there is not made again; one that was stopped is re
 
 rates       for each p, with and without ``scale="rms"``, learning rates by factors of two until the
             best one has a worse one on either side
-language    ``shakespeare/char`` at the learning rate that is best with one seed, by factors of two, with
-            three seeds; AdamW at the rate of nanoGPT's recipe as well; ``wikitext2/small`` with one
+language    ``shakespeare/char`` at the learning rate that is best with one seed, by factors of two,
+            with three seeds; AdamW at the rate of nanoGPT's recipe as well; ``wikitext2/small``
+            with one seed
 precision   ``shakespeare/char`` with weights, and with state, in float32 and bfloat16
 """
 
