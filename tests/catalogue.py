@@ -30,6 +30,15 @@ DESCENT_EXTRAS = {
     },
     "narrow": {"state_dtype": torch.bfloat16},
     "momentum-narrow": {"momentum": 0.9, "state_dtype": torch.bfloat16},
+    "center": {"center": True},
+    "momentum-decay-center": {"momentum": 0.9, "weight_decay": 0.1, "center": True},
+    "nesterov-caution-center": {
+        "momentum": 0.9,
+        "nesterov": True,
+        "caution": True,
+        "center": True,
+    },
+    "center-narrow": {"center": True, "state_dtype": torch.bfloat16},
 }
 CLIPPED = {
     "clip": {"clip": 0.1},
@@ -46,6 +55,11 @@ ADAM_EXTRAS = {
     "narrow": {"state_dtype": torch.bfloat16},
     "amsgrad-scale-narrow": {"amsgrad": True, "scale": 0.3, "state_dtype": torch.bfloat16},
     "caution-narrow": {"caution": True, "state_dtype": torch.bfloat16},
+    "center": {"center": True},
+    "decay-center": {"weight_decay": 0.1, "center": True},
+    "amsgrad-scale-center": {"amsgrad": True, "scale": 0.3, "center": True},
+    "clip-caution-center": {"clip": 0.05, "caution": True, "center": True},
+    "center-narrow": {"center": True, "state_dtype": torch.bfloat16},
 }
 SHAPES = ((7, 13), (5,), (), (2, 3, 4), (600,))
 

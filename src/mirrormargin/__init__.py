@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         TrainingInterrupted,
     )
     from mirrormargin.geometry import (
+        ElasticNetPotential,
         HypentropyPotential,
         LpPotential,
         Potential,
@@ -119,7 +120,13 @@ _HOMES = {
         "TrainingError",
         "TrainingInterrupted",
     ),
-    "geometry": ("HypentropyPotential", "LpPotential", "Potential", "directional_divergence"),
+    "geometry": (
+        "ElasticNetPotential",
+        "HypentropyPotential",
+        "LpPotential",
+        "Potential",
+        "directional_divergence",
+    ),
     "optim": ("MirrorAdam", "MirrorDescent", "describe_groups", "mirror_groups", "param_groups"),
     "svm": (
         "is_locally_optimal",
@@ -137,6 +144,7 @@ __all__ = [
     "ClaimError",
     "DataError",
     "DivergedError",
+    "ElasticNetPotential",
     "FlowRecord",
     "GeometryError",
     "HypentropyPotential",

@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from mirrormargin import GeometryError, HypentropyPotential, LpPotential, directional_divergence
+from mirrormargin import (
+    ElasticNetPotential,
+    GeometryError,
+    HypentropyPotential,
+    LpPotential,
+    directional_divergence,
+)
 
 exponents = st.floats(1.05, 20.0)
 entries = st.floats(-100, 100).map(lambda x: 0.0 if abs(x) < 1e-3 else x)
@@ -24,6 +30,8 @@ POTENTIALS = [
     *(LpPotential(p, scale=0.3) for p in (1.2, 2.0, 5.0)),
     HypentropyPotential(0.5),
     HypentropyPotential(3.0),
+    ElasticNetPotential(0.5, delta=2.0),
+    ElasticNetPotential(0.0),
 ]
 
 
@@ -31,6 +39,27 @@ POTENTIALS = [
 @pytest.mark.parametrize("potential", POTENTIALS, ids=repr)
 def test_maps_invert_each_other(potential, w):
     np.testing.assert_allclose(potential.to_primal(potential.to_dual(w)), w, rtol=1e-12)
+
+
+@given(vectors)
+@pytest.mark.parametrize("potential", POTENTIALS, ids=repr)
+def test_only_potentials_that_say_so_map_several_duals_to_a_weight(potential, u):
+    again = potential.to_dual(potential.to_primal(u))
+    if potential.is_invertible:
+        np.testing.assert_allclose(again, u, rtol=1e-9, atol=1e-9)
+    else:
+        lost = np.abs(u) <= potential.l1
+        np.testing.assert_allclose(again[~lost], u[~lost], rtol=1e-12)
+        assert not again[lost].any()
+
+
+def test_the_elastic_net_is_exactly_zero_up_to_its_threshold():
+    potential = ElasticNetPotential(1.0, delta=3.0)
+    u = torch.tensor([-2.0, -1.0, -0.5, 0.0, 0.7, 1.0, 1.5, math.nan])
+    w = potential.to_primal(u)
+    torch.testing.assert_close(w[:7], torch.tensor([-3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.5]))
+    assert not torch.signbit(w[1:6]).any()
+    assert w[7].isnan()
 
 
 @given(vectors)
@@ -107,6 +136,10 @@ def test_wrong_scales_are_refused(scale):
         LpPotential(2.0, scale)
     with pytest.raises(GeometryError, match=r"beta is .*: give a number above 0"):
         HypentropyPotential(0.0)
+    with pytest.raises(GeometryError, match=r"delta is .*: give a number above 0"):
+        ElasticNetPotential(1.0, delta=0.0)
+    with pytest.raises(GeometryError, match=r"l1 is .*: give a number"):
+        ElasticNetPotential(-1.0)
 
 
 def test_scale_one_divides_by_p_minus_one():

@@ -400,7 +400,7 @@ def check_refusals(mesh, weights, grads):
         with pytest.raises(OptimizerError, match=message):
             optimizer.step()
     param = nn.Parameter(spread(weights[0], mesh, [Shard(0)]))
-    optimizer = mm.MirrorDescent([param], lr=0.1, scale="rms")
+    optimizer = mm.MirrorDescent([param], lr=0.1, p=1.5, scale="rms")
     param.detach().zero_()
     give([param], [grads[0][0]])
     with pytest.raises(OptimizerError, match="starts at 0"):

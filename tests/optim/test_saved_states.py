@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import mirrormargin as mm
-from mirrormargin.optim.tensor_batch import name_potential
+from mirrormargin.optim.dual_state import name_potential
 
 CASES = json.loads(Path(__file__).with_name("saved_states.json").read_text(encoding="utf-8"))
 # Rounding may differ between processors and libraries; Polyak's root is found to 1e-13.

@@ -22,7 +22,7 @@ from triton._C.libtriton import interpreter
 
 from mirrormargin import MirrorAdam, MirrorDescent, OptimizerError
 from mirrormargin.geometry.triton_powers import power_kernel, power_sum_kernel
-from mirrormargin.optim import devices, foreach, plain, tensor_batch, triton_step
+from mirrormargin.optim import devices, foreach, paths, plain, triton_step
 
 FOLDER = Path(__file__).parent
 
@@ -48,14 +48,15 @@ def test_kernels_are_right_in_the_interpreter(chosen):
 
 
 TARGETS = {"cuda": ("cuda", 80, 32), "older cuda": ("cuda", 75, 32), "rocm": ("hip", "gfx942", 64)}
-STEP = {"DUAL_KIND": 0, "KIND": 0, "GRAD_DTYPE": tl.bfloat16}
+STEP = {"DUAL_KIND": 0, "KIND": 0, "GRAD_DTYPE": tl.bfloat16, "HAS_CENTER": False}
 VARIANTS = [
-    (triton_step.descent_kernel, STEP | {"HAS_BUFFER": True, "NESTEROV": True}),
+    (triton_step.descent_kernel, STEP | {"HAS_BUFFER": True, "NESTEROV": True, "HAS_CENTER": True}),
     (
         triton_step.descent_kernel,
         STEP | {"DUAL_KIND": -2, "KIND": 2, "HAS_BUFFER": False, "NESTEROV": False},
     ),
     (triton_step.adam_kernel, STEP | {"AMSGRAD": True}),
+    (triton_step.adam_kernel, STEP | {"AMSGRAD": False, "HAS_CENTER": True}),
     (triton_step.adam_kernel, STEP | {"KIND": 10, "AMSGRAD": False}),
     (power_kernel, {"KIND": 20, "num_tensors": 1}),  # Triton makes a constant of 1
     (power_sum_kernel, {"KIND": 0}),
@@ -99,7 +100,7 @@ def test_kernels_compile_for_gpus(target, tmp_path, monkeypatch):
 def gpu(monkeypatch):
     """Make what says that it is a tensor on a GPU."""
     monkeypatch.setattr(devices, "find_triton_failure", lambda device=None: None)
-    monkeypatch.setattr(tensor_batch, "_PLAIN_TYPES", {SimpleNamespace})
+    monkeypatch.setattr(paths, "_PLAIN_TYPES", {SimpleNamespace})
 
     def make(dtype=torch.float32, device="cuda", dense=True):
         return SimpleNamespace(
@@ -120,10 +121,10 @@ GROUP |= {"state_dtype": None}
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_tensors_on_a_gpu_take_triton(gpu, dtype):
     weight = gpu(dtype)
-    assert tensor_batch.choose_path(GROUP, weight) is triton_step
-    assert tensor_batch.choose_path(GROUP | {"fused": True}, weight) is triton_step
-    assert tensor_batch.choose_path(GROUP | {"fused": False}, weight) is plain
-    assert tensor_batch.choose_path(GROUP | {"foreach": True}, weight) is foreach
+    assert paths.choose_path(GROUP, weight) is triton_step
+    assert paths.choose_path(GROUP | {"fused": True}, weight) is triton_step
+    assert paths.choose_path(GROUP | {"fused": False}, weight) is plain
+    assert paths.choose_path(GROUP | {"foreach": True}, weight) is foreach
 
 
 def test_what_has_no_kernel_takes_the_plain_path(gpu):
@@ -137,7 +138,7 @@ def test_what_has_no_kernel_takes_the_plain_path(gpu):
         (GROUP | {"state_dtype": torch.bfloat16}, gpu()),
         (GROUP | {"capturable": True}, gpu()),
     ):
-        assert tensor_batch.choose_path(group, weight) is plain
+        assert paths.choose_path(group, weight) is plain
 
 
 def test_the_interpreter_is_kept_away_from_a_gpu(monkeypatch):

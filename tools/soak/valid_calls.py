@@ -84,6 +84,7 @@ CALLS: dict[str, Callable[[], Arguments]] = {
     "AttentionProblem": lambda: {
         name: getattr(PROBLEM, name) for name in ("tokens", "queries", "labels", "head")
     },
+    "ElasticNetPotential": lambda: {"l1": 0.5, "delta": 2.0},
     "HypentropyPotential": lambda: {"beta": 1.0},
     "LpPotential": lambda: {"p": 1.5},
     "MirrorAdam": lambda: {"params": list(make_model().parameters())},
@@ -161,10 +162,15 @@ METHODS: dict[str, Callable[[], tuple[Any, Arguments]]] = {
         )
         for name in ("bind", "value", "to_dual", "to_primal", "bregman", "norm", "dual_norm")
     },
+    "ElasticNetPotential.to_primal": lambda: (mm.ElasticNetPotential(0.5), {"dual": torch.ones(3)}),
     "HypentropyPotential.to_dual": lambda: (mm.HypentropyPotential(), {"weight": torch.ones(3)}),
     "HypentropyPotential.to_primal": lambda: (mm.HypentropyPotential(), {"dual": torch.ones(3)}),
     "MirrorAdam.step": lambda: (make_optimizer(mm.MirrorAdam), {}),
     "MirrorAdam.add_param_group": lambda: (make_optimizer(mm.MirrorAdam), _new_group()),
+    "MirrorAdam.center_at": lambda: (
+        mm.MirrorAdam([torch.nn.Parameter(torch.ones(3))], center=True),
+        {"weights": [torch.ones(3)]},
+    ),
     "MirrorAdam.load_state_dict": lambda: _load(mm.MirrorAdam, p=1.5),
     "MirrorDescent.step": lambda: (make_optimizer(mm.MirrorDescent, lr=0.1), {}),
     "MirrorDescent.add_param_group": lambda: (

@@ -1,11 +1,13 @@
 """In which space do we measure? Potentials, norms, divergences, and compiled kernels for them."""
 
+from mirrormargin.geometry.elastic_net import ElasticNetPotential
 from mirrormargin.geometry.hypentropy import HypentropyPotential
 from mirrormargin.geometry.lp import LpPotential, directional_divergence
 from mirrormargin.geometry.norms import lp_norm, signed_power
 from mirrormargin.geometry.potential import Potential
 
 __all__ = [
+    "ElasticNetPotential",
     "HypentropyPotential",
     "LpPotential",
     "Potential",

@@ -58,6 +58,7 @@ __all__ = [
     "open_job",
     "rename",
     "run",
+    "shorts",
     "stream",
     "take_chunk",
 ]
@@ -131,6 +132,7 @@ def _pointer_to(kind: types.Type, width: ir.Type) -> Any:
 
 
 _float_pointer = _pointer_to(types.float32, ir.FloatType())
+_short_pointer = _pointer_to(types.int16, ir.IntType(16))
 _int_pointer = _pointer_to(types.int64, ir.IntType(64))
 _uint_pointer = _pointer_to(types.uint64, ir.IntType(64))
 _double_pointer = _pointer_to(types.float64, ir.DoubleType())
@@ -151,6 +153,12 @@ def _take_next(typing, counters, index):
 def floats(address, num):
     """``num`` float32 values at an address, as an array."""
     return carray(_float_pointer(address), (num,))
+
+
+@inlined
+def shorts(address, num):
+    """``num`` values of 16 bits at an address, as an array of int16."""
+    return carray(_short_pointer(address), (num,))
 
 
 @inlined

@@ -28,7 +28,8 @@ class Potential(ABC):
         u <- to_dual(w) - lr * gradient,      w <- to_primal(u).
 
     To add your own, give ``value``, ``to_dual`` and ``to_primal``: they act on each entry, take
-    and return tensors or arrays of any shape, and invert each other. ``bregman`` follows. A
+    and return tensors or arrays of any shape, and ``to_primal(to_dual(w)) = w``. ``bregman``
+    follows. A
     potential that is a power of a norm also has ``norm``, ``dual_norm`` and ``dual_exponent``;
     the normalized step rule needs those. ``repr`` must show every parameter: checkpoints are
     matched by it.
@@ -36,9 +37,12 @@ class Potential(ABC):
     Attributes:
         is_separable: Whether each entry is mapped by itself. One that couples entries sets it to
             False: it is then refused for tensors that are spread over processes.
+        is_invertible: Whether ``to_dual(to_primal(u)) = u`` as well. One that maps many u to one
+            weight, as thresholds do, sets it to False, and ``to_dual`` gives one of them.
     """
 
     is_separable = True
+    is_invertible = True
 
     @abstractmethod
     def value(self, weight: Any) -> Any:

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from mirrormargin.geometry import Potential
 from mirrormargin.geometry.norms import widen
+from mirrormargin.optim.paths import Path
 from mirrormargin.optim.plain import find_adam_direction, find_direction, fit, open_state, to_dual
 from mirrormargin.optim.shards import add_up
 from mirrormargin.optim.stochastic_rounding import AVERAGE, LARGEST, SQUARE, Rounding
-from mirrormargin.optim.tensor_batch import Path
 
 __all__ = ["mirror_adam", "mirror_descent"]
 
@@ -42,8 +42,9 @@ def mirror_descent(
     momentum: float,
     nesterov: bool,
     rounding: Rounding | None = None,
+    **options: Any,
 ) -> None:
-    """Take one cautious step of mirror descent; arguments as in ``plain.py``."""
+    """Take one cautious step of mirror descent; arguments, and options, as in ``plain.py``."""
     pairs = []
     for i, w in enumerate(params):
         u = to_dual(w, potential) if duals is None else open_state(duals[i], w)
@@ -55,7 +56,9 @@ def mirror_descent(
         pairs.append((x, g))
         if rounding is not None:
             buffers[i].copy_(rounding(i, AVERAGE, b))
-    _step(path, params, _mask(pairs, owners), duals, potential, lrs, decay, rounding)
+    if rounding is not None:
+        options["rounding"] = rounding
+    _step(path, params, _mask(pairs, owners), duals, potential, lrs, decay, options)
 
 
 def mirror_adam(
@@ -76,8 +79,9 @@ def mirror_adam(
     eps: float,
     maximize: bool,
     rounding: Rounding | None = None,
+    **options: Any,
 ) -> None:
-    """Take one cautious step of MirrorAdam; arguments as in ``plain.py``."""
+    """Take one cautious step of MirrorAdam; arguments, and options, as in ``plain.py``."""
     pairs = []
     for i, w in enumerate(params):
         kept = [exp_avgs[i], exp_avg_sqs[i]]
@@ -90,7 +94,9 @@ def mirror_adam(
         if rounding is not None:
             for role, one, value in zip((AVERAGE, SQUARE, LARGEST), kept, opened, strict=False):
                 one.copy_(rounding(i, role, value))
-    _step(path, params, _mask(pairs, owners), duals, potential, lrs, decay, rounding)
+    if rounding is not None:
+        options["rounding"] = rounding
+    _step(path, params, _mask(pairs, owners), duals, potential, lrs, decay, options)
 
 
 def _mask(pairs: list[tuple[Tensor, Tensor]], owners: list[Tensor]) -> list[Tensor]:
@@ -112,7 +118,7 @@ def _step(
     potential: Potential,
     lrs: list[Any],
     decay: Any,
-    rounding: Rounding | None,
+    options: dict[str, Any],
 ) -> None:
     path.mirror_descent(
         params,
@@ -126,5 +132,5 @@ def _step(
         decay=decay,
         momentum=0.0,
         nesterov=False,
-        **({} if rounding is None else {"rounding": rounding}),
+        **options,
     )

@@ -6,7 +6,7 @@ they are kept. Options that earlier versions did not have stay as the optimizer 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,13 +14,13 @@ from torch import Tensor
 
 from mirrormargin.arguments import show
 from mirrormargin.errors import OptimizerError
+from mirrormargin.optim.dual_state import adapt_state, as_step, find_kept_dtype, name_potential
 from mirrormargin.optim.options import NEW
-from mirrormargin.optim.tensor_batch import adapt_state, as_step, kept_dtype, name_potential
 
 if TYPE_CHECKING:
     from mirrormargin.optim.mirror_optimizer import MirrorOptimizer
 
-__all__ = ["check_saved", "name_options", "restore"]
+__all__ = ["check_saved", "leave_out_centers", "name_options", "restore"]
 
 _Saved = dict[str, Any]
 _DTYPES = {str(dtype): dtype for dtype in (torch.float32, torch.bfloat16)}
@@ -33,6 +33,14 @@ def name_options(saved: _Saved) -> None:
             group["potential"] = repr(group["potential"])
         if group["state_dtype"] is not None:
             group["state_dtype"] = str(group["state_dtype"])
+
+
+def leave_out_centers(saved: _Saved) -> None:
+    """Leave out what the user has given and can give again; its digest stays."""
+    for key, state in saved["state"].items():
+        if "center_digest" in state:
+            kept = {name: value for name, value in state.items() if name != "center"}
+            saved["state"][key] = kept
 
 
 def check_saved(optimizer: MirrorOptimizer, state_dict: Any) -> _Saved:
@@ -110,8 +118,20 @@ def _check_state(
             )
 
 
-def restore(optimizer: MirrorOptimizer, saved: _Saved, potentials: list[Any]) -> None:
-    """Undo what torch has made of the saved options and states: it takes a string for a list."""
+def restore(
+    optimizer: MirrorOptimizer,
+    saved: _Saved,
+    potentials: list[Any],
+    centers: Mapping[Tensor, tuple[Tensor, int]],
+) -> None:
+    """Undo what torch has made of the saved options and states: it takes a string for a list.
+
+    Args:
+        optimizer: Into which a checkpoint was loaded.
+        saved: What it holds.
+        potentials: Of its groups.
+        centers: The centre and the digest of those that the user has given before.
+    """
     for group, potential in zip(optimizer.param_groups, potentials, strict=True):
         group["potential"] = potential
     for saved_id, param, number, _ in _pair(optimizer, saved["param_groups"]):
@@ -119,13 +139,16 @@ def restore(optimizer: MirrorOptimizer, saved: _Saved, potentials: list[Any]) ->
         for key, value in saved["state"].get(saved_id, {}).items():
             if _is_kept(key, value):
                 state[key] = value.detach().clone()
-                adapt_state(state, key, param, kept_dtype(group, param))
+                adapt_state(state, key, param, find_kept_dtype(key, group, param))
             elif key == "dual_of" and isinstance(value, str):  # as earlier versions wrote it
                 state[key] = name_potential(value)
             elif key == "step":
                 state[key] = as_step(value, param, group).clone().reshape(())
             else:
                 state[key] = value
+        center, digest = centers.get(param, (None, None))
+        if center is not None and state.get("center_digest", digest) == digest:
+            state.update(center=center, center_digest=digest)
 
 
 def _is_kept(key: str, value: Any) -> bool:

@@ -1,11 +1,13 @@
-"""The compiled step on dense float32 CPU tensors: a whole batch in one call, no temporaries.
+"""The compiled step on dense CPU tensors: a whole batch in one call, no temporaries.
 
     x  = scale_1 scale_2 g + coupled u              (momentum: b <- mu b + x,  x <- b or x + mu b)
     u' = decay u - lr x                             (Adam: x = m^ / (sqrt(v^) + eps))
     w' = to_primal(u')  where u' differs from u,  w elsewhere, bit for bit
 
-The last two lines are in ``compiled_move.py``. The functions are those of ``plain.py``, which
-documents their arguments; ``reference.py`` has the formulas that both are compared with.
+for float32 weights, and for bfloat16 and float16 ones, whose u is float32. The last two lines are
+in ``compiled_move.py``, and for half precision and centres in ``compiled_image.py``. The functions
+are those of ``plain.py``, which documents their arguments; ``reference.py`` has the formulas that
+both are compared with.
 """
 
 from __future__ import annotations
@@ -31,22 +33,30 @@ from mirrormargin.geometry.float32_kernels import (
     run,
     take_chunk,
 )
-from mirrormargin.geometry.float32_norms import scaled_power_sums
+from mirrormargin.geometry.float32_norms import scaled_power_sums as sum_float32_powers
 from mirrormargin.geometry.float32_powers import power_constants, power_tensors
-from mirrormargin.optim import compiled_move
-from mirrormargin.optim.compiled_move import FREE_ROW, add_dual, move, move_kind
+from mirrormargin.optim import compiled_image
+from mirrormargin.optim.compiled_image import (
+    Form,
+    find_address,
+    find_form,
+    move_image,
+    open_gradient,
+)
+from mirrormargin.optim.compiled_move import FREE_ROW, add_dual, add_kept_dual, move, move_kind
+from mirrormargin.optim.dual_state import WITHOUT_DUAL
 from mirrormargin.optim.plain import square_limit
 
 __all__ = ["mirror_adam", "mirror_descent", "scaled_power_sums", "to_dual", "to_primal"]
 
 _LIMIT = np.float32(square_limit(torch.float32))
 _INFINITY = np.float32(np.inf)
-_SOURCES = (*compiled_move.SOURCES, __file__)
+_SOURCES = (*compiled_image.SOURCES, __file__)
 
 f32 = np.float32
 
 # Rows of pointers, columns of scalars, options; power constants follow the options.
-_WEIGHT, _GRADIENT, _DUAL, _BUFFER, _BUFFER_SQ, _BUFFER_MAX = range(6)
+_WEIGHT, _GRADIENT, _DUAL, _CENTER, _BUFFER, _BUFFER_SQ, _BUFFER_MAX = range(7)
 _SCALE_1, _SCALE_2, _LR, _COUPLED = range(4)
 _CORRECTION_SQ = 3  # Adam's, in the column where descent has its coupled decay
 _DECAY, _MOMENTUM, _NESTEROV = range(3)
@@ -57,6 +67,8 @@ _POWER = 7
 # From so many values on, what a step of Adam writes has left the cache before anyone reads it.
 # Descent does not stream: many of its steps are too short to move every u of a block.
 _MIN_STREAMED = 4_000_000
+
+_LEAST_KIND = min(map(move_kind, WITHOUT_DUAL))
 
 
 def mirror_descent(
@@ -72,6 +84,7 @@ def mirror_descent(
     decay: float,
     momentum: float,
     nesterov: bool,
+    centers: list[Tensor] | None = None,
 ) -> None:
     """Take one step of mirror descent; arguments as in ``plain.py``."""
     if _are_equal(grad_scales):  # mostly (1, 1)
@@ -80,7 +93,8 @@ def mirror_descent(
         first, second = zip(*grad_scales, strict=True)
     scalars = _make_columns([first, second, lrs, coupled_decays])
     options = [decay, momentum, float(nesterov)]
-    _run(_descent_kernels, potential.p, [params, grads, duals, buffers], scalars, options)
+    tensors = [params, grads, duals, centers, buffers]
+    _run(_descent_kernels, potential.p, tensors, scalars, options)
 
 
 def mirror_adam(
@@ -98,23 +112,32 @@ def mirror_adam(
     betas: tuple[float, float],
     eps: float,
     maximize: bool,
+    centers: list[Tensor] | None = None,
 ) -> None:
     """Take one step of MirrorAdam; arguments as in ``plain.py``."""
     unused = [0.0] * len(params)
     scalars = _make_columns([unused, unused, lrs, sq_corrections])
     sign, amsgrad = -1.0 if maximize else 1.0, float(max_exp_avg_sqs is not None)
     options = [decay, *betas, eps, sign, amsgrad]
-    tensors = [params, grads, duals, exp_avgs, exp_avg_sqs, max_exp_avg_sqs]
+    tensors = [params, grads, duals, centers, exp_avgs, exp_avg_sqs, max_exp_avg_sqs]
     _run(_adam_kernels, potential.p, tensors, scalars, options)
 
 
+def scaled_power_sums(tensors: list[Tensor], exponent: float) -> tuple[np.ndarray, np.ndarray]:
+    """As in ``plain.py``."""
+    return sum_float32_powers([x.float() for x in tensors], exponent)
+
+
 def to_dual(weight: Tensor, potential: LpPotential) -> Tensor:
-    """u of a tensor, for an exponent whose u is kept as state."""
-    return _power(weight, potential.p - 1)
+    """u of a tensor, in float32."""
+    w = weight.float()
+    return potential.to_dual(w) if potential.p in WITHOUT_DUAL else _power(w, potential.p - 1)
 
 
 def to_primal(dual: Tensor, potential: LpPotential) -> Tensor:
-    """w of a tensor, to the bit as the step computes it from u."""
+    """w of a tensor in float32, to the bit as the step computes it from u."""
+    if potential.p in WITHOUT_DUAL:
+        return potential.to_primal(dual)
     return _power(dual, 1 / (potential.p - 1))
 
 
@@ -144,8 +167,10 @@ def _run(
     options: list[float],
 ) -> None:
     """Run the kernel for p on tensors given role by role, weights first; a role may be absent."""
-    params = tensors[0]
+    params, grads, _, centers = tensors[:4]
     assert params is not None
+    assert grads is not None
+    form = find_form(params[0].dtype, grads[0].dtype, centers is not None)
     pointers = np.zeros((len(tensors), len(params)), np.uint64)
     for row, role in zip(pointers, tensors, strict=True):
         if role is not None:
@@ -157,11 +182,27 @@ def _run(
     numbers = np.concatenate([numbers, power_constants(1 / (p - 1))])
     # Before the kernel, which drives all that Python knows of the tensors out of the cache.
     torch.autograd.graph.increment_version(params)
-    run(kernels[move_kind(p)], sizes, pointers, scalars, numbers)
+    run(kernels[_encode(move_kind(p), form)], sizes, pointers, scalars, numbers)
+
+
+_FORMS = 64  # more than there are kinds
+
+
+def _encode(kind: int, form: int) -> int:
+    """The kind of exponent and the form of weights in one number: each has a kernel of its own."""
+    return _FORMS * form + kind - _LEAST_KIND
+
+
+def _decode(code: int) -> tuple[int, Form]:
+    return code % _FORMS + _LEAST_KIND, Form(code // _FORMS)
 
 
 @kernel_family(*_SOURCES)
-def _descent_kernels(version, kind):
+def _descent_kernels(version, code):
+    kind, form = _decode(code)
+    in_place, dtype, grad_dtype = form.is_in_place, form.dtype, form.grad_dtype
+    centered = form.is_centered
+
     def work(counters):
         chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
         decay = f32(options[_DECAY])
@@ -175,21 +216,29 @@ def _descent_kernels(version, kind):
             plain = momentum == 0 and coupled == 0 and s1 == 1
             for low in range(start, stop, BLOCK):
                 num = min(BLOCK, stop - low)
-                w, g = (
-                    offset(pointers[_WEIGHT, tensor], low),
-                    offset(pointers[_GRADIENT, tensor], low),
-                )
+                w = find_address(dtype, pointers[_WEIGHT, tensor], low)
+                g = find_address(grad_dtype, pointers[_GRADIENT, tensor], low)
+                g = open_gradient(grad_dtype, g, scratch, num)
                 dual = offset(pointers[_DUAL, tensor], low)
-                if plain:
-                    move(kind, w, dual, g, num, decay, s2 * lr, power, scratch, False)
-                    continue
-                x = offset(scratch, FREE_ROW * BLOCK)
-                _scale(g, x, num, s1, s2)
-                if coupled != 0:
-                    add_dual(kind, x, w, dual, num, coupled)
-                if momentum != 0:
-                    _average(offset(pointers[_BUFFER, tensor], low), x, num, momentum, nesterov)
-                move(kind, w, dual, x, num, decay, lr, power, scratch, False)
+                x, rate = g, s2 * lr
+                if not plain:
+                    x, rate = offset(scratch, FREE_ROW * BLOCK), lr
+                    _scale(g, x, num, s1, s2)
+                    if coupled != 0:
+                        if in_place:
+                            add_dual(kind, x, w, dual, num, coupled)
+                        else:
+                            add_kept_dual(x, dual, num, coupled)
+                    if momentum != 0:
+                        buffer = offset(pointers[_BUFFER, tensor], low)
+                        _average(buffer, x, num, momentum, nesterov)
+                if in_place:
+                    move(kind, w, dual, x, num, decay, rate, power, scratch, False)
+                else:
+                    center = find_address(dtype, pointers[_CENTER, tensor], low)
+                    move_image(
+                        kind, dtype, centered, w, dual, x, center, num, decay, rate, power, scratch
+                    )
             k = take_chunk(counters)
 
     return work
@@ -219,7 +268,11 @@ def _average(buffer_address, x_address, num, momentum, nesterov):
 
 
 @kernel_family(*_SOURCES)
-def _adam_kernels(version, kind):
+def _adam_kernels(version, code):
+    kind, form = _decode(code)
+    in_place, dtype, grad_dtype = form.is_in_place, form.dtype, form.grad_dtype
+    centered = form.is_centered
+
     def work(counters):
         chunks, pointers, scalars, options, out, scratch = open_job(counters, version)
         decay = f32(options[_DECAY])
@@ -234,7 +287,8 @@ def _adam_kernels(version, kind):
             lr, correction = f32(scalars[tensor, _LR]), f32(scalars[tensor, _CORRECTION_SQ])
             for low in range(start, stop, BLOCK):
                 num, x = min(BLOCK, stop - low), offset(scratch, FREE_ROW * BLOCK)
-                g = offset(pointers[_GRADIENT, tensor], low)
+                g = find_address(grad_dtype, pointers[_GRADIENT, tensor], low)
+                g = open_gradient(grad_dtype, g, scratch, num)
                 m, v = (
                     offset(pointers[_BUFFER, tensor], low),
                     offset(pointers[_BUFFER_SQ, tensor], low),
@@ -248,11 +302,15 @@ def _adam_kernels(version, kind):
                     _adam_direction(
                         x, g, m, v, num, sign, beta1, rest1, beta2, rest2, correction, eps
                     )
-                w, dual = (
-                    offset(pointers[_WEIGHT, tensor], low),
-                    offset(pointers[_DUAL, tensor], low),
-                )
-                move(kind, w, dual, x, num, decay, lr, power, scratch, streams)
+                w = find_address(dtype, pointers[_WEIGHT, tensor], low)
+                dual = offset(pointers[_DUAL, tensor], low)
+                if in_place:
+                    move(kind, w, dual, x, num, decay, lr, power, scratch, streams)
+                else:
+                    center = find_address(dtype, pointers[_CENTER, tensor], low)
+                    move_image(
+                        kind, dtype, centered, w, dual, x, center, num, decay, lr, power, scratch
+                    )
             k = take_chunk(counters)
 
     return work

@@ -39,17 +39,30 @@ from mirrormargin.geometry.float32_powers import (
     split_middle,
 )
 from mirrormargin.geometry.integer_powers import integer_power, with_sign
-from mirrormargin.optim.tensor_batch import WITHOUT_DUAL
+from mirrormargin.optim.dual_state import WITHOUT_DUAL
 
-__all__ = ["FREE_ROW", "add_dual", "move", "move_kind"]
+__all__ = [
+    "FREE_ROW",
+    "P2",
+    "P3",
+    "P3_2",
+    "ROW_NEW",
+    "add_dual",
+    "add_kept_dual",
+    "hidden_zero",
+    "keep",
+    "move",
+    "move_euclidean",
+    "move_kind",
+]
 
 SOURCES = (*float32_powers.SOURCES, __file__)
 
 f32, i32 = np.float32, np.int32
 
 # The kinds of exponent: closed forms, beside those of ``power_kind``, which are not negative.
-_P2, _P3_2, _P3 = -1, -2, -3
-_CLOSED_FORMS = dict(zip(WITHOUT_DUAL, (_P3_2, _P2, _P3), strict=True))
+P2, P3_2, P3 = -1, -2, -3
+_CLOSED_FORMS = dict(zip(WITHOUT_DUAL, (P3_2, P2, P3), strict=True))
 
 
 def move_kind(p: float) -> int:
@@ -57,12 +70,12 @@ def move_kind(p: float) -> int:
     return _CLOSED_FORMS[p] if p in _CLOSED_FORMS else power_kind(1 / (p - 1))
 
 
-_ROW_NEW = 3  # above the three rows of scratch memory that the stages of the power use
+ROW_NEW = 3  # above the three rows of scratch memory that the stages of the power use
 FREE_ROW = 4
 
 
 @inlined
-def _keep(old, value, u, moved, zero):
+def keep(old, value, u, moved, zero):
     """The weight after the move: untouched, to the bit, where the dual did not change.
 
     Written without a branch, and with a zero that the compiler cannot see through: it would
@@ -73,7 +86,7 @@ def _keep(old, value, u, moved, zero):
 
 
 @inlined
-def _hidden_zero(num):
+def hidden_zero(num):
     return i32(num >> 32)
 
 
@@ -106,28 +119,29 @@ def _closed_form(name, to_dual, to_primal):
     @rename(name)
     def move(w_address, x_address, num, decay, lr):
         w, x = floats(w_address, num), floats(x_address, num)
-        zero = _hidden_zero(num)
+        zero = hidden_zero(num)
         for i in range(num):
             old = w[i]
             u = to_dual(old)
             moved = fma(-lr, x[i], decay * u)
-            w[i] = _keep(old, to_primal(moved), u, moved, zero)
+            w[i] = keep(old, to_primal(moved), u, moved, zero)
 
     return add_dual, move
 
 
 _add_dual_2, _move_2 = _closed_form("2", _identity, _identity)
+add_kept_dual, move_euclidean = _add_dual_2, _move_2  # u in the place of w
 _add_dual_3_2, _move_3_2 = _closed_form("3_2", _signed_root, _signed_square)
 _add_dual_3, _move_3 = _closed_form("3", _signed_square, _signed_root)
 
 
 @inlined
 def add_dual(kind, x, w, dual, num, c):
-    if kind == _P2:
+    if kind == P2:
         _add_dual_2(x, w, num, c)
-    elif kind == _P3_2:
+    elif kind == P3_2:
         _add_dual_3_2(x, w, num, c)
-    elif kind == _P3:
+    elif kind == P3:
         _add_dual_3(x, w, num, c)
     else:
         _add_dual_2(x, dual, num, c)
@@ -140,11 +154,11 @@ def move(kind, w, dual, x, num, decay, lr, power, scratch, streams):
     With ``streams`` weights are written past the cache where the power is a short product.
     Elsewhere arithmetic hides what their way through the cache takes.
     """
-    if kind == _P2:
+    if kind == P2:
         _move_2(w, x, num, decay, lr)
-    elif kind == _P3_2:
+    elif kind == P3_2:
         _move_3_2(w, x, num, decay, lr)
-    elif kind == _P3:
+    elif kind == P3:
         _move_3(w, x, num, decay, lr)
     elif kind == 4:
         _move_power_4(w, dual, x, num, decay, lr, scratch, streams)
@@ -164,7 +178,7 @@ def _move_by_power(kind, w, dual, x, num, decay, lr, power, scratch):
 
     Memory traffic and arithmetic overlap only inside one loop, and here both are long.
     """
-    new = offset(scratch, _ROW_NEW * BLOCK)
+    new = offset(scratch, ROW_NEW * BLOCK)
     if kind == HIGH:
         if _move_split_high(dual, x, new, num, decay, lr, power, scratch):
             exponent_high(num, power, scratch)
@@ -191,12 +205,12 @@ def _integer_move(n):
     @rename(f"power_{n}")
     def update(w_address, dual_address, x_address, num, decay, lr):
         w, dual, x = floats(w_address, num), floats(dual_address, num), floats(x_address, num)
-        zero = _hidden_zero(num)
+        zero = hidden_zero(num)
         for i in range(num):
             u, old = dual[i], w[i]
             moved = fma(-lr, x[i], decay * u)
             dual[i] = moved
-            w[i] = _keep(old, with_sign(power(abs(moved)), moved), u, moved, zero)
+            w[i] = keep(old, with_sign(power(abs(moved)), moved), u, moved, zero)
 
     @compiled
     @rename(f"power_{n}")
@@ -218,7 +232,7 @@ def _integer_move(n):
     @rename(f"power_{n}")
     def move(w, dual, x, num, decay, lr, scratch, streams):
         if streams:
-            value = offset(scratch, _ROW_NEW * BLOCK)
+            value = offset(scratch, ROW_NEW * BLOCK)
             if prepare(value, scratch, dual, x, num, decay, lr) == 0:
                 stream(value, w, num)
             else:
@@ -232,10 +246,10 @@ def _integer_move(n):
 @compiled
 def _write_moved(w_address, value_address, still_address, num):
     w, value, still = floats(w_address, num), floats(value_address, num), floats(still_address, num)
-    zero = _hidden_zero(num)
+    zero = hidden_zero(num)
     for i in range(num):
         chosen = w[i] if still[i] != 0 else value[i]
-        w[i] = bits_float(i32(float_bits(chosen) | zero))  # as in _keep
+        w[i] = bits_float(i32(float_bits(chosen) | zero))  # as in keep
 
 
 _move_power_4, _move_power_5, _move_power_10, _move_power_20 = map(_integer_move, (4, 5, 10, 20))
@@ -291,12 +305,12 @@ def _finish_and_commit(name, finish):
     def finish_and_commit(w_address, dual_address, new_address, num, scratch):
         w, dual, new = floats(w_address, num), floats(dual_address, num), floats(new_address, num)
         rounded, fraction = floats(scratch, num), floats(offset(scratch, BLOCK), num)
-        zero = _hidden_zero(num)
+        zero = hidden_zero(num)
         for i in range(num):
             u, moved, old = dual[i], new[i], w[i]
             value = finish(rounded[i], fraction[i], moved)
             dual[i] = moved
-            w[i] = _keep(old, value, u, moved, zero)
+            w[i] = keep(old, value, u, moved, zero)
 
     return finish_and_commit
 
@@ -311,8 +325,8 @@ def _move_plainly(w_address, dual_address, new_address, num, power, scratch):
     power_plain(new_address, scratch, num, power[0])
     w, dual = floats(w_address, num), floats(dual_address, num)
     new, y = floats(new_address, num), floats(scratch, num)
-    zero = _hidden_zero(num)
+    zero = hidden_zero(num)
     for i in range(num):
         u, moved, old, value = dual[i], new[i], w[i], y[i]
         dual[i] = moved
-        w[i] = _keep(old, value, u, moved, zero)
+        w[i] = keep(old, value, u, moved, zero)

@@ -1,6 +1,6 @@
 """Which path the tensors of a device take, and why: Numba on the CPU, Triton on a GPU, else plain.
 
-``tensor_batch.choose_path`` decides for each tensor; this says what a device can do.
+``paths.choose_path`` decides for each tensor; this says what a device can do.
 """
 
 from __future__ import annotations

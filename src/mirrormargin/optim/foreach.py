@@ -47,6 +47,7 @@ def mirror_descent(
     decay: float,
     momentum: float,
     nesterov: bool,
+    centers: list[Tensor] | None = None,
     rounding: Rounding | None = None,
 ) -> None:
     """Take one step of mirror descent; arguments as in ``plain.py``."""
@@ -62,7 +63,7 @@ def mirror_descent(
         momentum,
         nesterov,
     )
-    _write(params, u, move(u, x, lrs, decay), potential, duals, rounding)
+    _write(params, u, move(u, x, lrs, decay), potential, duals, centers, rounding)
     _close([(AVERAGE, buffers, b)], rounding)
 
 
@@ -81,6 +82,7 @@ def mirror_adam(
     betas: tuple[float, float],
     eps: float,
     maximize: bool,
+    centers: list[Tensor] | None = None,
     rounding: Rounding | None = None,
 ) -> None:
     """Take one step of MirrorAdam; arguments as in ``plain.py``."""
@@ -89,7 +91,7 @@ def mirror_adam(
     g = -_widen(grads, u) if maximize else _widen(grads, u)
     m, v = _open(exp_avgs, params), _open(exp_avg_sqs, params)
     x = find_adam_direction(g, m, v, v_max, sq_corrections, betas, eps)
-    _write(params, u, move(u, x, lrs, decay), potential, duals, rounding)
+    _write(params, u, move(u, x, lrs, decay), potential, duals, centers, rounding)
     kept = [(AVERAGE, exp_avgs, m), (SQUARE, exp_avg_sqs, v), (LARGEST, max_exp_avg_sqs, v_max)]
     _close(kept, rounding)
 
@@ -131,10 +133,11 @@ def _write(
     moved: TensorList,
     potential: Potential,
     duals: list[Tensor] | None,
+    centers: list[Tensor] | None,
     rounding: Rounding | None,
 ) -> None:
     for i, w in enumerate(params):
-        write(w, u.tensors[i], moved.tensors[i], potential, duals, rounding, i)
+        write(w, u.tensors[i], moved.tensors[i], potential, duals, centers, rounding, i)
 
 
 class TensorList:

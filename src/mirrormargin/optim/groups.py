@@ -180,6 +180,7 @@ def describe_groups(groups: Iterable[Mapping[str, Any]]) -> str:
             for key, value in group.items()
             if key in ("p", "lr", "scale", "weight_decay") and value is not None
         )
+        options += ", centred" * bool(group.get("center"))
         count = f"{len(tensors):,} tensor{'s' * (len(tensors) != 1)}"
         lines.append(f"{options or f'group {number}'}: {count}, {values:,} values")
         kinds: dict[str, list[str]] = {}

@@ -81,6 +81,9 @@ class MirrorAdam(MirrorOptimizer):
         foreach: Use torch's multi-tensor operations: for many small tensors on an accelerator.
         fused: Use compiled code, for dense float32, bfloat16 or float16 tensors on the CPU, or on a
             GPU with Triton. None, the default, uses it wherever it can be used.
+        center: Whether u is that of w - c, c being the weights at the first step, or those that
+            :meth:`center_at` was given: u starts at 0, weights move only where gradients agree
+            step after step, and decay draws them to c. Keeps c in the dtype of the weights.
         capturable: Take steps in plain torch operations that read nothing back from the device, as
             CUDA graphs need. The counts of steps are kept there, and lr and betas may be tensors,
             to be changed by ``fill_``. These checks of values are left out: of tensors as lr or
@@ -124,6 +127,7 @@ class MirrorAdam(MirrorOptimizer):
         state_dtype: torch.dtype | None = None,
         foreach: bool | None = None,
         fused: bool | None = None,
+        center: bool = False,
         capturable: bool = False,
     ) -> None:
         super().__init__(params, select_options(locals()))
@@ -188,7 +192,7 @@ class MirrorAdam(MirrorOptimizer):
             "betas": (beta1, beta2),
             "eps": float(group["eps"]),
             "maximize": bool(group["maximize"]),
-            **self._make_rounding(batch),
+            **self._find_options(batch),
         }
         tensors = (
             batch.params,

@@ -103,6 +103,9 @@ class MirrorDescent(MirrorOptimizer):
         foreach: Use torch's multi-tensor operations: for many small tensors on an accelerator.
         fused: Use compiled code, for dense float32, bfloat16 or float16 tensors on the CPU, or on a
             GPU with Triton. None, the default, uses it wherever it can be used.
+        center: Whether u is that of w - c, c being the weights at the first step, or those that
+            :meth:`center_at` was given: u starts at 0, weights move only where gradients agree
+            step after step, and decay draws them to c. Keeps c in the dtype of the weights.
         capturable: Take steps in plain torch operations that read nothing back from the device, as
             CUDA graphs need (not with Polyak). lr may be a tensor, to be changed by ``fill_``.
             These checks of values are left out: of an lr that is a tensor (but for the
@@ -150,6 +153,7 @@ class MirrorDescent(MirrorOptimizer):
         state_dtype: torch.dtype | None = None,
         foreach: bool | None = None,
         fused: bool | None = None,
+        center: bool = False,
         capturable: bool = False,
     ) -> None:
         defaults = select_options(locals())
@@ -267,7 +271,7 @@ class MirrorDescent(MirrorOptimizer):
             "decay": 1.0 if rule == "constant" else _find_decay(length, decay),
             "momentum": momentum,
             "nesterov": bool(group["nesterov"]),
-            **self._make_rounding(batch),
+            **self._find_options(batch),
         }
         if group["state_dtype"] is torch.bfloat16:
             batch.count_step()

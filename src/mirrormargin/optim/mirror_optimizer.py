@@ -7,8 +7,6 @@ the plain path and reads nothing back from the tensors. Everything that looks at
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -18,11 +16,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from mirrormargin.arguments import check_kind, read_items
-from mirrormargin.errors import MirrorMarginWarning, NonFiniteGradientError, OptimizerError
+from mirrormargin.errors import NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential, Potential
 from mirrormargin.optim import checkpoints, options, plain
-from mirrormargin.optim.groups import are_zero, find_largest_of
-from mirrormargin.optim.norms import find_root_mean_squares
+from mirrormargin.optim.centers import set_centers
+from mirrormargin.optim.dual_state import follow_weights, is_wide, keeps_dual, stamp
+from mirrormargin.optim.first_step import Start, check_starts, find_initial_scales
+from mirrormargin.optim.paths import batch_key, choose_path
 from mirrormargin.optim.plain import state_dtype
 from mirrormargin.optim.shards import (
     combine_largest,
@@ -32,22 +32,9 @@ from mirrormargin.optim.shards import (
     is_sharded,
 )
 from mirrormargin.optim.stochastic_rounding import Rounding
-from mirrormargin.optim.tensor_batch import (
-    AnyBatch,
-    Batch,
-    CapturedBatch,
-    batch_key,
-    choose_path,
-    follow_weights,
-    is_wide,
-    keeps_dual,
-    kept_dtype,
-    stamp,
-)
+from mirrormargin.optim.tensor_batch import AnyBatch, Batch, CapturedBatch
 
 __all__ = ["MirrorOptimizer"]
-
-FLAT = 1.5  # below this exponent a tensor that starts at 0 takes ages: w = u^2 is the last to move
 
 
 class MirrorOptimizer(Optimizer):
@@ -134,6 +121,7 @@ class MirrorOptimizer(Optimizer):
                 own = group["potential"]
                 potential = LpPotential(group["p"]) if own is None else own
                 names = self._list_tensors(group)
+                names = ("center", *names) if group["center"] else names
                 names = ("dual", *names) if keeps_dual(group, params[0]) else names
                 batch = CapturedBatch(
                     group, number, potential, params, owners, grads, kappas, numbers, states, names
@@ -175,6 +163,7 @@ class MirrorOptimizer(Optimizer):
             kappas += batch.kappas
             numbers += batch.numbers
             states += batch.duals or ()
+            states += batch.centers or ()
             for name in self._list_tensors(group):
                 states += batch.steps if name == "step" else batch.tensors(name)
 
@@ -246,58 +235,8 @@ class MirrorOptimizer(Optimizer):
     def _begin(self) -> None:
         """Look at the weights before the first step."""
         if not self._is_begun:
-            self._refuse_coupled_shards()
-            self._refuse_vast_weights()
-            self._warn_of_flat_starts()
+            check_starts([self._describe_start(*one) for one in self._list_params()])
             self._is_begun = True
-
-    def _refuse_coupled_shards(self) -> None:
-        for number, index, group, param in self._list_params():
-            if is_sharded(param) and not _potential(group).is_separable:
-                raise OptimizerError(
-                    f"{group['potential']!r} couples entries of {self._label(number, index)}, which"
-                    " is spread over processes: use a potential that maps each entry by itself"
-                )
-
-    def _refuse_vast_weights(self) -> None:
-        """Raise, before the first step, if |w|^(p-1) overflows: that weight would never move."""
-        steep = [
-            one for one in self._list_params() if one[2]["potential"] is None and one[2]["p"] > 2
-        ]
-        sizes = find_largest_of([param for *_, param in steep])
-        for (number, index, group, param), largest in zip(steep, sizes, strict=True):
-            limits = torch.finfo(state_dtype(param))
-            if limits.max ** (1 / (group["p"] - 1)) < largest < math.inf:
-                raise OptimizerError(
-                    f"{self._label(number, index)} holds a weight of size {largest:.3g}, whose"
-                    f" |w|^(p-1) at p = {group['p']:g} {limits.dtype} cannot hold: use a"
-                    " smaller p, or float64 parameters"
-                )
-
-    def _warn_of_flat_starts(self) -> None:
-        """Warn, before the first step, of tensors that are 0 where the map from u to w is flat.
-
-        Whoever gives p to a group by itself has chosen its tensors, and is not warned.
-        """
-        new = [
-            (self._label(number, index), param)
-            for number, index, group, param in self._list_params()
-            if not self._is_chosen[number] and group["potential"] is None and group["p"] < FLAT
-            if not self.state.get(param)
-        ]
-        is_flat = are_zero([param for _, param in new])
-        flat = [label for (label, _), one in zip(new, is_flat, strict=True) if one]
-        if flat:
-            p = min(group["p"] for group in self.param_groups)
-            more = f" and {len(flat) - 3} more" if len(flat) > 3 else ""
-            warnings.warn(
-                f"{', '.join(flat[:3])}{more} start{'s' * (len(flat) == 1)} at 0, where near"
-                f" p = 1 a weight hardly moves (w = u^{1 / (p - 1):.3g}): give"
-                " mirrormargin.mirror_groups(model, p), which trains them at p = 2, instead of"
-                " model.parameters()",
-                MirrorMarginWarning,
-                stacklevel=8,  # the caller of step, which torch has wrapped twice
-            )
 
     def _label(self, group: int, index: int) -> str:
         names = self.param_groups[group].get("param_names")
@@ -324,25 +263,32 @@ class MirrorOptimizer(Optimizer):
                 )
         return True
 
+    def _describe_start(
+        self, number: int, index: int, group: dict[str, Any], param: Tensor
+    ) -> Start:
+        state = self.state.get(param, {})
+        return Start(
+            label=self._label(number, index),
+            group=group,
+            param=param,
+            is_chosen=self._is_chosen[number],
+            is_new=not state,
+            lacks_center=group["center"] and "center_digest" in state and "center" not in state,
+        )
+
     def _find_scales(self, only: int | None = None) -> None:
         """Note the root mean square of tensors that are new, in groups with scale="rms"."""
         if all(group["scale"] != "rms" for group in self.param_groups):
             return
-        new = [
-            one
-            for one in self._list_params()
-            if one[2]["scale"] == "rms" and "scale" not in self.state[one[3]]
-            if only is None or one[0] == only
-        ]
-        params = [param for *_, param in new]
-        for (number, index, group, _), one in zip(new, are_zero(params), strict=True):
-            if one and group["p"] != 2:  # where every scale is the same
-                raise OptimizerError(
-                    f'scale="rms" is not known for {self._label(number, index)}, which starts'
-                    " at 0: train it at p = 2 (mirrormargin.mirror_groups sorts parameters"
-                    " so), or give a number as scale"
-                )
-        for param, rms in zip(params, find_root_mean_squares(params), strict=True):
+        new = {
+            param: self._label(number, index)
+            for number, index, group, param in self._list_params()
+            if group["scale"] == "rms" and "scale" not in self.state[param]
+            if only is None or number == only
+        }
+        exponents = {param: group["p"] for *_, group, param in self._list_params()}
+        starts = [(label, exponents[param], param) for param, label in new.items()]
+        for param, rms in zip(new, find_initial_scales(starts), strict=True):
             self.state[param]["scale"] = rms
 
     def _find_kappa(
@@ -365,12 +311,15 @@ class MirrorOptimizer(Optimizer):
             )
         return kappa
 
-    def _make_rounding(self, batch: AnyBatch) -> dict[str, Rounding]:
-        """The option of a path that keeps states in bfloat16."""
-        if batch.group["state_dtype"] is not torch.bfloat16:
-            return {}
-        entries = [find_entries(owner) for owner in batch.owners]
-        return {"rounding": Rounding(batch.numbers, batch.steps, entries)}
+    def _find_options(self, batch: AnyBatch) -> dict[str, Any]:
+        """The options of a path that only some groups have."""
+        options: dict[str, Any] = {}
+        if batch.group["center"]:
+            options["centers"] = batch.centers
+        if batch.group["state_dtype"] is torch.bfloat16:
+            entries = [find_entries(owner) for owner in batch.owners]
+            options["rounding"] = Rounding(batch.numbers, batch.steps, entries)
+        return options
 
     def _remember(self, batches: Sequence[AnyBatch]) -> None:
         """Note what the weights are after a step, to notice when someone else writes to them."""
@@ -396,13 +345,35 @@ class MirrorOptimizer(Optimizer):
                 state = self.state[param]
                 if "dual" in state:
                     path = choose_path(group, get_local(param))
-                    dtype = kept_dtype(group, param)
-                    follow_weights(param, state, _potential(group), path, dtype)
+                    follow_weights(group, param, state, _potential(group), path)
+
+    @torch.no_grad()
+    def center_at(self, weights: Any) -> None:
+        """Centre groups with ``center=True`` at given weights, which are not copied.
+
+        Without it the weights of the first step are copied as the centre, and checkpoints hold
+        them. Given ones, such as those of a file that is mapped into memory, cost nothing, and
+        checkpoints hold a digest of them: call this again before or after loading one.
+
+        Args:
+            weights: A module or a mapping with the names that the parameters have in the
+                optimizer, or a sequence with a tensor for each parameter of these groups. They
+                must not change afterwards.
+
+        Raises:
+            OptimizerError: If one is missing or does not fit, or u belongs to another centre.
+        """
+        set_centers(self, weights)
+        self._seen = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """As in torch; a potential is stored by its ``repr``, so that no pickle is needed."""
+        """As in torch; a potential is stored by its ``repr``, so that no pickle is needed.
+
+        Centres are left out if :meth:`center_at` has given them.
+        """
         saved = super().state_dict()
         checkpoints.name_options(saved)
+        checkpoints.leave_out_centers(saved)
         return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -414,6 +385,11 @@ class MirrorOptimizer(Optimizer):
         hint = "as state_dict() of such an optimizer returned"
         check_kind("state_dict", state_dict, dict, hint, error=OptimizerError)
         potentials = [group["potential"] for group in self.param_groups]
+        given_centers = {
+            param: (state["center"], state["center_digest"])
+            for param, state in self.state.items()
+            if "center_digest" in state and "center" in state
+        }
         saved: dict[str, Any] = {}
 
         def check(_: Optimizer, given: dict[str, Any]) -> dict[str, Any]:
@@ -421,7 +397,7 @@ class MirrorOptimizer(Optimizer):
             return saved
 
         def finish(_: Optimizer) -> None:
-            checkpoints.restore(self, saved, potentials)
+            checkpoints.restore(self, saved, potentials, given_centers)
 
         # What a user's hooks make of the checkpoint is checked, and they see what was restored.
         first = self.register_load_state_dict_pre_hook(check)

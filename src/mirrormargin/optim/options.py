@@ -13,8 +13,8 @@ from mirrormargin.errors import OptimizerError
 from mirrormargin.geometry import Potential
 from mirrormargin.geometry.compiler import require_numba
 from mirrormargin.geometry.lp import check_scale
+from mirrormargin.optim.paths import is_compilable, is_for_triton
 from mirrormargin.optim.shards import get_local
-from mirrormargin.optim.tensor_batch import is_compilable, is_for_triton
 
 __all__ = [
     "NEW",
@@ -33,6 +33,7 @@ NormOver = Literal["tensor", "group"]
 NEW = {
     "capturable": False,
     "caution": False,
+    "center": False,
     "clip": None,
     "loss_over": None,
     "norm_over": "tensor",
@@ -60,7 +61,7 @@ def check_options(group: dict[str, Any], reads: bool) -> None:
     check_number("weight_decay", group["weight_decay"], least=0.0, error=OptimizerError)
     check_choice("nonfinite", group["nonfinite"], get_args(NonFinite), error=OptimizerError)
     check_choice("norm_over", group["norm_over"], get_args(NormOver), error=OptimizerError)
-    for name in ("maximize", "caution", "capturable"):
+    for name in ("maximize", "caution", "capturable", "center"):
         check_flag(name, group[name], error=OptimizerError)
     for name in ("foreach", "fused"):
         if group[name] is not None:

@@ -2,7 +2,8 @@ r"""The step in plain torch operations, for every device and dtype.
 
     x  = grad_scale g + coupled_decay u             (momentum: b <- mu b + x,  x <- b or x + mu b)
     u' = decay u - lr x                             (Adam: x = m^ / (sqrt(v^) + eps))
-    w' = to_primal(u')  where u' differs from u,  w elsewhere, bit for bit
+    w' = to_primal(u')  where u' differs from u,  w elsewhere, bit for bit; c + to_primal(u') for
+                        weights with a centre c
 
 Duals, buffers and moments are float32 or wider whatever the weights are, or are bfloat16 and are
 opened to float32 for the step; half-precision weights are rounded once, at the end. Each number
@@ -30,6 +31,7 @@ from mirrormargin.optim.stochastic_rounding import (
 )
 
 __all__ = [
+    "add_center",
     "find_adam_direction",
     "find_direction",
     "fit",
@@ -59,6 +61,7 @@ def mirror_descent(
     decay: Any,
     momentum: float,
     nesterov: bool,
+    centers: list[Tensor] | None = None,
     rounding: Rounding | None = None,
 ) -> None:
     """Take one step of mirror descent.
@@ -76,13 +79,14 @@ def mirror_descent(
         decay: Factor of u, 1 without decoupled weight decay.
         momentum: mu.
         nesterov: Whether to look one momentum step ahead.
+        centers: c of each tensor; None where u belongs to w itself. They need ``duals``.
         rounding: Rounds states that are kept in bfloat16; None where none is.
     """
     for i, w in enumerate(params):
         u = to_dual(w, potential) if duals is None else open_state(duals[i], w)
         g, b = grads[i].to(u.dtype), None if buffers is None else open_state(buffers[i], w)
         x = find_direction(g, u, b, grad_scales[i], coupled_decays[i], momentum, nesterov)
-        write(w, u, move(u, x, lrs[i], decay), potential, duals, rounding, i)
+        write(w, u, move(u, x, lrs[i], decay), potential, duals, centers, rounding, i)
         if rounding is not None and buffers is not None:
             buffers[i].copy_(rounding(i, AVERAGE, b))  # pyright: ignore[reportArgumentType]
 
@@ -102,6 +106,7 @@ def mirror_adam(
     betas: tuple[Any, Any],
     eps: float,
     maximize: bool,
+    centers: list[Tensor] | None = None,
     rounding: Rounding | None = None,
 ) -> None:
     """Take one step of MirrorAdam.
@@ -120,6 +125,7 @@ def mirror_adam(
         betas: Decay rates of m and v.
         eps: Added to the denominator.
         maximize: Whether to climb.
+        centers: c of each tensor; None where u belongs to w itself. They need ``duals``.
         rounding: Rounds states that are kept in bfloat16; None where none is.
     """
     for i, w in enumerate(params):
@@ -130,7 +136,7 @@ def mirror_adam(
         g = -grads[i].to(u.dtype) if maximize else grads[i].to(u.dtype)
         v_max = rest[0] if rest else None
         x = find_adam_direction(g, m, v, v_max, sq_corrections[i], betas, eps)
-        write(w, u, move(u, x, lrs[i], decay), potential, duals, rounding, i)
+        write(w, u, move(u, x, lrs[i], decay), potential, duals, centers, rounding, i)
         if rounding is not None:
             for role, one, value in zip((AVERAGE, SQUARE, LARGEST), kept, opened, strict=False):
                 one.copy_(rounding(i, role, value))
@@ -192,16 +198,22 @@ def write(
     moved: Tensor,
     potential: Potential,
     duals: list[Tensor] | None,
+    centers: list[Tensor] | None,
     rounding: Rounding | None,
     i: int,
 ) -> None:
     """Write w', leaving untouched, to the bit, weights whose dual did not change, and keep u'."""
     if duals is not None and rounding is not None:
         moved = rounding(i, DUAL, moved).to(u.dtype)
-    value = to_primal(moved, potential).to(w.dtype)
-    w.copy_(torch.where((moved == u) | u.isnan(), w, value))
+    value = add_center(to_primal(moved, potential), None if centers is None else centers[i])
+    w.copy_(torch.where((moved == u) | u.isnan(), w, value.to(w.dtype)))
     if duals is not None:
         duals[i].copy_(moved)
+
+
+def add_center(value: Tensor, center: Tensor | None) -> Tensor:
+    """c + to_primal(u), in the dtype of the latter."""
+    return value if center is None else center.to(value.dtype) + value
 
 
 def open_state(tensor: Tensor, param: Tensor) -> Tensor:

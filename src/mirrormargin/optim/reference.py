@@ -28,6 +28,7 @@ class _Reference:
         norm_over: str,
         caution: bool,
         state_dtype: torch.dtype | None,
+        center: bool,
     ) -> None:
         self.params = list(params)
         self.p, self.clip, self.norm_over, self.caution = p, clip, norm_over, caution
@@ -35,7 +36,9 @@ class _Reference:
         self.t = 0
         self.kappa = 1.0 if scale is None else scale ** (2 - p) / (p - 1)
         self.w = [param.detach().double() for param in self.params]
-        self.u = [self.to_dual(w) for w in self.w]
+        self.is_centered = center
+        self.c = [w.clone() if center else torch.zeros_like(w) for w in self.w]
+        self.u = [self.to_dual(w - c) for w, c in zip(self.w, self.c, strict=True)]
         for i in range(len(self.u)):
             if self.has_narrow_dual(i):
                 self.u[i] = self.kappa * (self.u[i] / self.kappa).bfloat16().double()
@@ -76,7 +79,8 @@ class _Reference:
         return torch.from_numpy(rounded).double()
 
     def has_narrow_dual(self, i: int) -> bool:
-        is_kept = self.p not in (1.5, 2.0, 3.0) or self.params[i].dtype.itemsize < 4
+        is_wide = self.params[i].dtype.itemsize >= 4
+        is_kept = self.p not in (1.5, 2.0, 3.0) or not is_wide or self.is_centered
         return self.is_narrow and is_kept
 
     @torch.no_grad()
@@ -84,7 +88,7 @@ class _Reference:
         if self.has_narrow_dual(i):
             u = self.kappa * self.keep(i, DUAL, u / self.kappa)
         changed = u != self.u[i]
-        self.w[i] = torch.where(changed, self.to_primal(u), self.w[i])
+        self.w[i] = torch.where(changed, self.c[i] + self.to_primal(u), self.w[i])
         self.u[i] = u
         self.params[i].copy_(
             torch.where(changed, self.w[i].to(self.params[i].dtype), self.params[i])
@@ -112,8 +116,9 @@ class ReferenceMirrorDescent(_Reference):
         clip: float | None = None,
         caution: bool = False,
         state_dtype: torch.dtype | None = None,
+        center: bool = False,
     ) -> None:
-        super().__init__(params, p, scale, clip, norm_over, caution, state_dtype)
+        super().__init__(params, p, scale, clip, norm_over, caution, state_dtype, center)
         self.lr, self.step_rule = lr, step_rule
         self.momentum, self.nesterov, self.weight_decay = momentum, nesterov, weight_decay
         self.f_min, self.max_lr, self.maximize = f_min, max_lr, maximize
@@ -200,8 +205,9 @@ class ReferenceMirrorAdam(_Reference):
         norm_over: str = "tensor",
         caution: bool = False,
         state_dtype: torch.dtype | None = None,
+        center: bool = False,
     ) -> None:
-        super().__init__(params, p, scale, clip, norm_over, caution, state_dtype)
+        super().__init__(params, p, scale, clip, norm_over, caution, state_dtype, center)
         self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
         self.amsgrad, self.maximize = amsgrad, maximize
         self.m = [torch.zeros_like(w) for w in self.w]

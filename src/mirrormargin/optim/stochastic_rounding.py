@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["AVERAGE", "DUAL", "LARGEST", "SQUARE", "Rounding", "round_literally"]
+__all__ = ["AVERAGE", "DUAL", "LARGEST", "SQUARE", "Rounding", "mix", "round_literally"]
 
 DUAL, AVERAGE, SQUARE, LARGEST = range(4)  # roles: u, buffer or m, v, and AMSGrad's largest v
 
@@ -47,7 +47,7 @@ class Rounding:
 
     def __call__(self, i: int, role: int, x: Tensor) -> Tensor:
         """Tensor i of the batch, in bfloat16."""
-        key = _mix(self.steps[i].to(torch.int32) ^ _find_prefix(self.numbers[i], role))
+        key = mix(self.steps[i].to(torch.int32) ^ _find_prefix(self.numbers[i], role))
         return round_to_bfloat16(x, key, self.entries[i])
 
 
@@ -55,7 +55,7 @@ def round_to_bfloat16(x: Tensor, key: Tensor, index: Tensor | None = None) -> Te
     """x rounded up or down; finite numbers stay finite, and inf and nan what they are."""
     if index is None:
         index = torch.arange(x.numel(), device=x.device).view(x.shape)
-    noise = _mix(index.to(torch.int32) ^ key) & _LOW
+    noise = mix(index.to(torch.int32) ^ key) & _LOW
     bits = x.float().clamp(-_MOST, _MOST).view(torch.int32)
     rounded = ((bits + noise) & ~_LOW).view(torch.float32)
     return torch.where(x.isfinite(), rounded, x.float()).to(torch.bfloat16)
@@ -70,7 +70,7 @@ def _find_prefix(number: int, role: int) -> int:
     return x - 2**32 if x >= 2**31 else x
 
 
-def _mix(x: Tensor) -> Tensor:
+def mix(x: Tensor) -> Tensor:
     """h of int32, whose products wrap around; masks make its shifts those of unsigned numbers."""
     x = (x ^ ((x >> 16) & 0xFFFF)) * _FIRST
     x = (x ^ ((x >> 15) & 0x1FFFF)) * (_SECOND - 2**32)

@@ -2,7 +2,7 @@
 
     x  = scale_1 scale_2 g + coupled u              (momentum: b <- mu b + x,  x <- b or x + mu b)
     u' = decay u - lr x                             (Adam: x = m^ / (sqrt(v^) + eps))
-    w' = to_primal(u')  where u' differs from u,  w elsewhere, bit for bit
+    w' = to_primal(u')  where u' differs from u,  w elsewhere, bit for bit; c + to_primal(u') with c
 
 For float32, bfloat16 and float16 weights; u, b, m and v are float32. The functions are those of
 ``plain.py``, which documents their arguments; ``reference.py`` has the formulas. This has run in
@@ -21,6 +21,7 @@ for float32 weights (with bfloat16 and float16 2 less for each w and g, and u at
     MirrorAdam, p = 1.5, 2, 3        w g m v         w m v              28
     MirrorAdam, u as state           g u m v         u w m v            32
     the same with AMSGrad            + v_max         + v_max            +8
+    weights with a centre            + c                                +4
     torch.optim.AdamW, fused         w g m v         w m v              28
     ===============================  ==============  ==============  =====
 """
@@ -62,9 +63,9 @@ __all__ = ["mirror_adam", "mirror_descent", "scaled_power_sums", "to_dual", "to_
 # Options follow the constants of the power; rows of addresses, then rows of numbers.
 _DECAY, _MOMENTUM = (tl.constexpr(9 + i) for i in range(2))
 _BETA1, _REST1, _BETA2, _REST2, _EPS, _SIGN = (tl.constexpr(10 + i) for i in range(6))
-_W, _G, _U, _B = (tl.constexpr(i) for i in range(4))
-_SCALE_1, _SCALE_2, _DESCENT_LR, _COUPLED = (tl.constexpr(4 + i) for i in range(4))
-_M, _V, _V_MAX, _ADAM_LR, _CORRECTION = (tl.constexpr(3 + i) for i in range(5))
+_W, _G, _U, _C, _B = (tl.constexpr(i) for i in range(5))
+_SCALE_1, _SCALE_2, _DESCENT_LR, _COUPLED = (tl.constexpr(5 + i) for i in range(4))
+_M, _V, _V_MAX, _ADAM_LR, _CORRECTION = (tl.constexpr(4 + i) for i in range(5))
 
 _LIMIT = tl.constexpr(square_limit(torch.float32))
 _INFINITY = tl.constexpr(float("inf"))
@@ -83,18 +84,19 @@ def mirror_descent(
     decay: float,
     momentum: float,
     nesterov: bool,
+    centers: list[Tensor] | None = None,
 ) -> None:
     """Take one step of mirror descent; arguments as in ``plain.py``."""
     grads = list(agree_on_type(grads))
     first, second = zip(*grad_scales, strict=True)
     launch(
         descent_kernel,
-        [params, grads, duals, buffers],
+        [params, grads, duals, centers, buffers],
         [first, second, lrs, coupled_decays],
         [*split_exponent(1 / (potential.p - 1)), decay, momentum],
         HAS_BUFFER=buffers is not None,
         NESTEROV=nesterov,
-        **_find_variant(params, grads, duals, potential.p),
+        **_find_variant(params, grads, duals, centers, potential.p),
     )
     torch.autograd.graph.increment_version(params)
 
@@ -114,17 +116,18 @@ def mirror_adam(
     betas: tuple[float, float],
     eps: float,
     maximize: bool,
+    centers: list[Tensor] | None = None,
 ) -> None:
     """Take one step of MirrorAdam; arguments as in ``plain.py``."""
     grads, (beta1, beta2) = list(agree_on_type(grads)), betas
     rates = [beta1, 1 - beta1, beta2, 1 - beta2, eps, -1.0 if maximize else 1.0]
     launch(
         adam_kernel,
-        [params, grads, duals, exp_avgs, exp_avg_sqs, max_exp_avg_sqs],
+        [params, grads, duals, centers, exp_avgs, exp_avg_sqs, max_exp_avg_sqs],
         [lrs, sq_corrections],
         [*split_exponent(1 / (potential.p - 1)), decay, *rates],
         AMSGRAD=max_exp_avg_sqs is not None,
-        **_find_variant(params, grads, duals, potential.p),
+        **_find_variant(params, grads, duals, centers, potential.p),
     )
     torch.autograd.graph.increment_version(params)
 
@@ -146,7 +149,11 @@ def _power(x: Tensor, r: float) -> Tensor:
 
 
 def _find_variant(
-    params: list[Tensor], grads: list[Tensor], duals: list[Tensor] | None, p: float
+    params: list[Tensor],
+    grads: list[Tensor],
+    duals: list[Tensor] | None,
+    centers: list[Tensor] | None,
+    p: float,
 ) -> dict[str, Any]:
     """The compile-time constants that both kernels have."""
     return {
@@ -154,6 +161,7 @@ def _find_variant(
         "KIND": find_kind(1 / (p - 1)),
         "DTYPE": DTYPES[params[0].dtype],
         "GRAD_DTYPE": DTYPES[grads[0].dtype],
+        "HAS_CENTER": centers is not None,
     }
 
 
@@ -162,7 +170,7 @@ def descent_kernel(
     table, owners, num_tensors, out,
     HAS_BUFFER: tl.constexpr, NESTEROV: tl.constexpr,
     DUAL_KIND: tl.constexpr, KIND: tl.constexpr, DTYPE: tl.constexpr, GRAD_DTYPE: tl.constexpr,
-    BLOCK: tl.constexpr,
+    HAS_CENTER: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One block of mirror descent."""
     tensor, indices, mask = find_block(table, owners, num_tensors, BLOCK)
@@ -179,7 +187,7 @@ def descent_kernel(
         store_floats(address, indices, b, mask, tl.float32)
         x = tl.fma(mu, b, x) if NESTEROV else b
     lr = find_number(table, num_tensors, tensor, _DESCENT_LR)
-    _move(table, num_tensors, tensor, indices, mask, u, x, lr, DUAL_KIND, KIND, DTYPE)
+    _move(table, num_tensors, tensor, indices, mask, u, x, lr, DUAL_KIND, KIND, DTYPE, HAS_CENTER)
 
 
 @triton.jit
@@ -187,7 +195,7 @@ def adam_kernel(
     table, owners, num_tensors, out,
     AMSGRAD: tl.constexpr,
     DUAL_KIND: tl.constexpr, KIND: tl.constexpr, DTYPE: tl.constexpr, GRAD_DTYPE: tl.constexpr,
-    BLOCK: tl.constexpr,
+    HAS_CENTER: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One block of MirrorAdam."""
     tensor, indices, mask = find_block(table, owners, num_tensors, BLOCK)
@@ -215,7 +223,7 @@ def adam_kernel(
     correction = find_number(table, num_tensors, tensor, _CORRECTION)
     x = tl.div_rn(m, tl.fma(tl.sqrt_rn(v), correction, load_number(table, _EPS)))
     lr = find_number(table, num_tensors, tensor, _ADAM_LR)
-    _move(table, num_tensors, tensor, indices, mask, u, x, lr, DUAL_KIND, KIND, DTYPE)
+    _move(table, num_tensors, tensor, indices, mask, u, x, lr, DUAL_KIND, KIND, DTYPE, HAS_CENTER)
 
 
 @triton.jit
@@ -234,7 +242,7 @@ def _find_dual(
 @triton.jit
 def _move(
     table, num_tensors, tensor, indices, mask, u, x, lr,
-    DUAL_KIND: tl.constexpr, KIND: tl.constexpr, DTYPE: tl.constexpr,
+    DUAL_KIND: tl.constexpr, KIND: tl.constexpr, DTYPE: tl.constexpr, HAS_CENTER: tl.constexpr,
 ):  # fmt: skip
     """Write u' and, where it differs from u, w'."""
     moved = tl.fma(-lr, x, load_number(table, _DECAY) * u)
@@ -242,5 +250,8 @@ def _move(
         address = find_address(table, num_tensors, tensor, _U)
         store_floats(address, indices, moved, mask, tl.float32)
     w = signed_power(moved, table, KIND)
+    if HAS_CENTER:
+        address = find_address(table, num_tensors, tensor, _C)
+        w = load_floats(address, indices, mask, DTYPE) + w
     changed = mask & (moved != u) & (u == u)
     store_floats(find_address(table, num_tensors, tensor, _W), indices, w, changed, DTYPE)
