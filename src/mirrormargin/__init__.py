@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from mirrormargin.attention import AttentionProblem, synthetic
+    from mirrormargin.deltas import SparseDelta
     from mirrormargin.dynamics import (
         AttentionRecord,
         FlowRecord,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from mirrormargin.errors import (
         ClaimError,
         DataError,
+        DeltaError,
         DivergedError,
         GeometryError,
         MarginBelowError,
@@ -77,6 +79,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "attention": ("AttentionProblem", "synthetic"),
+    "deltas": ("SparseDelta",),
     "dynamics": (
         "AttentionRecord",
         "FlowRecord",
@@ -100,6 +103,7 @@ _HOMES = {
     "errors": (
         "ClaimError",
         "DataError",
+        "DeltaError",
         "DivergedError",
         "GeometryError",
         "MarginBelowError",
@@ -136,6 +140,7 @@ __all__ = [
     "AttentionRecord",
     "ClaimError",
     "DataError",
+    "DeltaError",
     "DivergedError",
     "FlowRecord",
     "GeometryError",
@@ -162,6 +167,7 @@ __all__ = [
     "ReportError",
     "RunError",
     "SolverError",
+    "SparseDelta",
     "TrainingError",
     "TrainingInterrupted",
     "basin_statistics",

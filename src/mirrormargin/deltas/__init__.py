@@ -1,1 +1,6 @@
 """What did fine-tuning change? Sparse changes of a model: extracted, kept, applied, served."""
+
+from mirrormargin.deltas.comparison import DeltaComparison
+from mirrormargin.deltas.sparse_delta import SparseDelta
+
+__all__ = ["DeltaComparison", "SparseDelta"]
