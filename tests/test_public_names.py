@@ -55,6 +55,14 @@ def _make_delta():
     return mm.SparseDelta.extract(model, base, keep=30, whole=["bias"])
 
 
+def _fill_store():
+    base = torch.nn.Linear(40, 60)
+    store = mm.DeltaStore(base)
+    for number in range(20):
+        store.add(f"task {number}", mm.SparseDelta.extract(torch.nn.Linear(40, 60), base, keep=3))
+    return store
+
+
 SHOWN = {
     "problem": lambda: PROBLEM,
     "record": _train,
@@ -74,6 +82,7 @@ SHOWN = {
     "data set": _make_data,
     "delta": _make_delta,
     "deltas compared": lambda: (delta := _make_delta()).compare(delta),
+    "store of deltas": _fill_store,
     "split": lambda: _make_data().train,
 }
 

@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from mirrormargin.attention import AttentionProblem, synthetic
-    from mirrormargin.deltas import SparseDelta
+    from mirrormargin.deltas import DeltaStore, SparseDelta
     from mirrormargin.dynamics import (
         AttentionRecord,
         FlowRecord,
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "attention": ("AttentionProblem", "synthetic"),
-    "deltas": ("SparseDelta",),
+    "deltas": ("DeltaStore", "SparseDelta"),
     "dynamics": (
         "AttentionRecord",
         "FlowRecord",
@@ -141,6 +141,7 @@ __all__ = [
     "ClaimError",
     "DataError",
     "DeltaError",
+    "DeltaStore",
     "DivergedError",
     "FlowRecord",
     "GeometryError",

@@ -78,6 +78,12 @@ def make_delta() -> Any:
     return mm.SparseDelta.extract(make_model(), make_base(), keep=3)
 
 
+def make_store() -> Any:
+    store = mm.DeltaStore(make_base())
+    store.add("task", make_delta())
+    return store
+
+
 def make_optimizer(kind: Callable[..., Any], **options: Any) -> Any:
     """An optimizer that has made a step, with gradients for the next."""
     model = make_model()
@@ -97,6 +103,7 @@ CALLS: dict[str, Callable[[], Arguments]] = {
     "AttentionProblem": lambda: {
         name: getattr(PROBLEM, name) for name in ("tokens", "queries", "labels", "head")
     },
+    "DeltaStore": lambda: {"model": make_model()},
     "HypentropyPotential": lambda: {"beta": 1.0},
     "LpPotential": lambda: {"p": 1.5},
     "MirrorAdam": lambda: {"params": list(make_model().parameters())},
@@ -157,6 +164,10 @@ METHODS: dict[str, Callable[[], tuple[Any, Arguments]]] = {
     "AttentionRecord.fit_rate": lambda: (train(), {"claimed": None}),
     "AttentionRecord.save": lambda: (train(), {"folder": "saved"}),
     "AttentionRecord.load": lambda: (mm.AttentionRecord, {"folder": _save(train())}),
+    "DeltaStore.add": lambda: (make_store(), {"name": "other", "delta": make_delta()}),
+    "DeltaStore.remove": lambda: (make_store(), {"name": "task"}),
+    "DeltaStore.run": lambda: (make_store(), {"inputs": torch.ones(1, 3), "tasks": ["task"]}),
+    "DeltaStore.switch": lambda: (make_store(), {"name": "task"}),
     "FlowRecord.fit_rate": lambda: (flow(), {}),
     "FlowRecord.save": lambda: (flow(), {"folder": "saved"}),
     "FlowRecord.load": lambda: (mm.FlowRecord, {"folder": _save(flow())}),

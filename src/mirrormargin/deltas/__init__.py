@@ -2,5 +2,6 @@
 
 from mirrormargin.deltas.comparison import DeltaComparison
 from mirrormargin.deltas.sparse_delta import SparseDelta
+from mirrormargin.deltas.store import DeltaStore
 
-__all__ = ["DeltaComparison", "SparseDelta"]
+__all__ = ["DeltaComparison", "DeltaStore", "SparseDelta"]
