@@ -8,7 +8,7 @@ from tools.soak.__main__ import make_case
 from tools.soak.damage import DAMAGE, open_session
 
 
-@pytest.mark.parametrize("part", ["trainings", "lab", "claims"])
+@pytest.mark.parametrize("part", ["trainings", "lab", "deltas", "claims"])
 def test_damage_is_noticed_or_harmless(part, tmp_path):
     with open_session(tmp_path, parts=(part,)):
         outcomes = [make_case(DAMAGE, 0, number, tmp_path) for number in range(25)]
