@@ -50,6 +50,19 @@ def _check_bound():
     return mm.bound_holds(log_k, 1 / log_k, mm.claimed_rate(3)[1], early=(1, 10), late=(10, 40))
 
 
+def _make_delta():
+    base, model = torch.nn.Linear(40, 60), torch.nn.Linear(40, 60)
+    return mm.SparseDelta.extract(model, base, keep=30, whole=["bias"])
+
+
+def _fill_store():
+    base = torch.nn.Linear(40, 60)
+    store = mm.DeltaStore(base)
+    for number in range(20):
+        store.add(f"task {number}", mm.SparseDelta.extract(torch.nn.Linear(40, 60), base, keep=3))
+    return store
+
+
 SHOWN = {
     "problem": lambda: PROBLEM,
     "record": _train,
@@ -67,6 +80,9 @@ SHOWN = {
     "rate": lambda: mm.mirror_flow(PROBLEM, 2.0, decades=120).fit_rate(),
     "bound": _check_bound,
     "data set": _make_data,
+    "delta": _make_delta,
+    "deltas compared": lambda: (delta := _make_delta()).compare(delta),
+    "store of deltas": _fill_store,
     "split": lambda: _make_data().train,
 }
 
@@ -91,6 +107,7 @@ def test_repr_is_short_and_shows_no_arrays(name):
         (mm.MirrorDescent.__init__, "nonfinite", {"propagate", "raise", "skip"}),
         (mm.MirrorAdam.__init__, "nonfinite", {"propagate", "raise", "skip"}),
         (mm.AttentionProblem.__init__, "loss", {"logistic", "exponential", "correlation"}),
+        (mm.SparseDelta.extract, "scope", {"global", "tensor"}),
         (mm.FlowRecord.fit_rate, "quantity", {"divergence", "loss_gap", "unattended"}),
     ],
 )

@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from mirrormargin.attention import AttentionProblem, synthetic
+    from mirrormargin.deltas import DeltaStore, SparseDelta
     from mirrormargin.dynamics import (
         AttentionRecord,
         FlowRecord,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from mirrormargin.errors import (
         ClaimError,
         DataError,
+        DeltaError,
         DivergedError,
         GeometryError,
         MarginBelowError,
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "attention": ("AttentionProblem", "synthetic"),
+    "deltas": ("DeltaStore", "SparseDelta"),
     "dynamics": (
         "AttentionRecord",
         "FlowRecord",
@@ -101,6 +104,7 @@ _HOMES = {
     "errors": (
         "ClaimError",
         "DataError",
+        "DeltaError",
         "DivergedError",
         "GeometryError",
         "MarginBelowError",
@@ -143,6 +147,8 @@ __all__ = [
     "AttentionRecord",
     "ClaimError",
     "DataError",
+    "DeltaError",
+    "DeltaStore",
     "DivergedError",
     "ElasticNetPotential",
     "FlowRecord",
@@ -170,6 +176,7 @@ __all__ = [
     "ReportError",
     "RunError",
     "SolverError",
+    "SparseDelta",
     "TrainingError",
     "TrainingInterrupted",
     "basin_statistics",

@@ -9,6 +9,7 @@ from typing import Any
 __all__ = [
     "ClaimError",
     "DataError",
+    "DeltaError",
     "DivergedError",
     "GeometryError",
     "MarginBelowError",
@@ -69,6 +70,10 @@ class DataError(MirrorMarginError, ValueError):
 
 class ModelError(MirrorMarginError, ValueError):
     """A model cannot be built or loaded as asked, or was given inputs that it cannot take."""
+
+
+class DeltaError(MirrorMarginError, ValueError):
+    """A sparse delta cannot be made, read, or applied to this model."""
 
 
 class TrainingError(MirrorMarginError, ValueError):

@@ -8,7 +8,7 @@ from tools.soak.__main__ import make_case
 from tools.soak.damage import DAMAGE, open_session
 
 
-@pytest.mark.parametrize("part", ["trainings", "lab", "claims"])
+@pytest.mark.parametrize("part", ["trainings", "lab", "deltas", "claims"])
 def test_damage_is_noticed_or_harmless(part, tmp_path):
     with open_session(tmp_path, parts=(part,)):
         outcomes = [make_case(DAMAGE, 0, number, tmp_path) for number in range(25)]
@@ -23,7 +23,9 @@ def test_a_product_that_checks_nothing_is_noticed(tmp_path, monkeypatch):
     with open_session(tmp_path, parts=("trainings",)):
         monkeypatch.setattr(mirrormargin.training.folder, "check_seal", check_nothing)
         monkeypatch.setattr(
-            mirrormargin.training.tensor_files, "_check_seal", lambda path, tensors, metadata: None
+            mirrormargin.training.tensor_files,
+            "check_tensors",
+            lambda path, tensors, metadata: None,
         )
         outcomes = [make_case(DAMAGE, 0, number, tmp_path) for number in range(40)]
     wrong = [one.what for one in outcomes if one.kind == "wrong"]

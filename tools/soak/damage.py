@@ -111,6 +111,14 @@ def _flatten(value: Any) -> Any:
     return type(value).__name__ if " at 0x" in text else text  # what is not kept has no values
 
 
+def _load_delta(home: Path) -> Any:
+    import mirrormargin as mm
+
+    delta = mm.SparseDelta.load(home / "task.safetensors")
+    dense = {**delta.to_dense(), **delta.whole}
+    return {name: one.numpy().tobytes() for name, one in dense.items()}, dict(delta.info)
+
+
 def _read_claims(home: Path) -> Any:
     from mirrormargin.claims.claims_file import read_claims
 
@@ -189,6 +197,7 @@ KINDS = (
     _Kind("path/run.json", _load("RegularizationPath", "path")),
     _Kind("path/arrays-*.npz", _load("RegularizationPath", "path")),
     _Kind("joint/*", _load("JointRegularizationPath", "joint")),
+    _Kind("task.safetensors", _load_delta),
     _Kind("claims/claims.json", _read_claims),
     _Kind("claims/evidence/*/*", _read_evidence),
     _Kind("solution.json", _read_solution),
@@ -203,13 +212,18 @@ _expected: dict[int, Any] = {}
 
 @contextmanager
 def open_session(
-    folder: Path, parts: tuple[str, ...] = ("trainings", "lab", "claims")
+    folder: Path, parts: tuple[str, ...] = ("trainings", "lab", "deltas", "claims")
 ) -> Iterator[None]:
     """One of every kind of file, or of these parts of the product."""
     global _home
     _home = folder / "home"
     _home.mkdir()
-    makers = {"trainings": _make_trainings, "lab": _make_lab, "claims": _make_claims}
+    makers = {
+        "trainings": _make_trainings,
+        "lab": _make_lab,
+        "deltas": _make_delta,
+        "claims": _make_claims,
+    }
     for part in parts:
         makers[part](_home)
     try:
@@ -256,6 +270,18 @@ def _make_lab(home: Path) -> None:
     _command("lab", "path", *lab, "{}/path", "--num-radii", "4")(home)
     _command("lab", "path", "joint_toy", "--joint", "--num-radii", "3", "--out", "{}/joint")(home)
     _command("lab", "solve", *lab, "{}/solution.json")(home)
+
+
+def _make_delta(home: Path) -> None:
+    import torch
+
+    import mirrormargin as mm
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        base, model = torch.nn.Linear(30, 40), torch.nn.Linear(30, 40)
+    delta = mm.SparseDelta.extract(model, base, keep=100, whole=["bias"], info={"task": "a"})
+    delta.save(home / "task.safetensors")
 
 
 def _make_claims(home: Path) -> None:

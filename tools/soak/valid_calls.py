@@ -65,6 +65,25 @@ def make_model() -> torch.nn.Module:
     return torch.nn.Linear(3, 2)
 
 
+def make_base() -> torch.nn.Module:
+    """Always the same one."""
+    base = make_model()
+    with torch.no_grad():
+        for weight in base.parameters():
+            weight.fill_(0.5)
+    return base
+
+
+def make_delta() -> Any:
+    return mm.SparseDelta.extract(make_model(), make_base(), keep=3)
+
+
+def make_store() -> Any:
+    store = mm.DeltaStore(make_base())
+    store.add("task", make_delta())
+    return store
+
+
 def make_optimizer(kind: Callable[..., Any], **options: Any) -> Any:
     """An optimizer that has made a step, with gradients for the next."""
     model = make_model()
@@ -85,6 +104,7 @@ CALLS: dict[str, Callable[[], Arguments]] = {
         name: getattr(PROBLEM, name) for name in ("tokens", "queries", "labels", "head")
     },
     "ElasticNetPotential": lambda: {"l1": 0.5, "delta": 2.0},
+    "DeltaStore": lambda: {"model": make_model()},
     "HypentropyPotential": lambda: {"beta": 1.0},
     "LpPotential": lambda: {"p": 1.5},
     "MirrorAdam": lambda: {"params": list(make_model().parameters())},
@@ -145,11 +165,25 @@ METHODS: dict[str, Callable[[], tuple[Any, Arguments]]] = {
     "AttentionRecord.fit_rate": lambda: (train(), {"claimed": None}),
     "AttentionRecord.save": lambda: (train(), {"folder": "saved"}),
     "AttentionRecord.load": lambda: (mm.AttentionRecord, {"folder": _save(train())}),
+    "DeltaStore.add": lambda: (make_store(), {"name": "other", "delta": make_delta()}),
+    "DeltaStore.remove": lambda: (make_store(), {"name": "task"}),
+    "DeltaStore.run": lambda: (make_store(), {"inputs": torch.ones(1, 3), "tasks": ["task"]}),
+    "DeltaStore.switch": lambda: (make_store(), {"name": "task"}),
     "FlowRecord.fit_rate": lambda: (flow(), {}),
     "FlowRecord.save": lambda: (flow(), {"folder": "saved"}),
     "FlowRecord.load": lambda: (mm.FlowRecord, {"folder": _save(flow())}),
     "RegularizationPath.save": lambda: (follow_path(), {"folder": "saved"}),
     "RegularizationPath.load": lambda: (mm.RegularizationPath, {"folder": _save(follow_path())}),
+    "SparseDelta.apply": lambda: (make_delta(), {"model": make_base()}),
+    "SparseDelta.compare": lambda: (make_delta(), {"other": make_delta()}),
+    "SparseDelta.extract": lambda: (
+        mm.SparseDelta,
+        {"model": make_model(), "base": make_base(), "keep": 3},
+    ),
+    "SparseDelta.keep": lambda: (make_delta(), {"num_values": 2}),
+    "SparseDelta.load": lambda: (mm.SparseDelta, {"path": _save_delta()}),
+    "SparseDelta.remove": lambda: _remove_delta(),
+    "SparseDelta.save": lambda: (make_delta(), {"path": "saved"}),
     "RateFit.predict": lambda: (fit(), {"steps": [10.0, 100.0]}),
     **{
         f"LpPotential.{name}": lambda name=name: (
@@ -199,6 +233,17 @@ def _save(record: Any) -> str:
     return str(Path("kept").absolute())
 
 
+def _save_delta() -> str:
+    make_delta().save("kept.safetensors")
+    return str(Path("kept.safetensors").absolute())
+
+
+def _remove_delta() -> tuple[Any, Arguments]:
+    delta, model = make_delta(), make_base()
+    delta.apply(model)
+    return delta, {"model": model}
+
+
 # Records and contracts are made by the functions above, and an enumeration has its own errors.
 NOT_CALLED = {
     "AttentionRecord",
@@ -207,6 +252,7 @@ NOT_CALLED = {
     "RateFit",
     "RateVerdict",
     "RegularizationPath",
+    "SparseDelta",
     "synthetic",
 }
 

@@ -17,11 +17,9 @@ and, in its metadata, ``format`` = "mirrormargin-sparse" and ``shapes`` = JSON o
 
 from __future__ import annotations
 
-import hashlib
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +28,13 @@ from torch import Tensor
 
 from mirrormargin.arguments import check_choice, check_number
 from mirrormargin.errors import ModelError, TrainingError
-from mirrormargin.runs import write_atomically
+from mirrormargin.runs import (
+    check_tensors,
+    has_tensor_seal,
+    open_tensors,
+    seal_tensors,
+    write_atomically,
+)
 
 __all__ = [
     "FileSizes",
@@ -46,7 +50,7 @@ __all__ = [
 FORMATS = ("safetensors", "sparse")
 SPARSE = "mirrormargin-sparse"
 PARTS = ("values", "columns", "rows")
-TENSORS_SUM, TEXTS_SUM = "checksum-of-tensors", "checksum-of-texts"
+REMEDY = "restore a copy, or remove it and train again"
 DESCRIPTION = (
     "Matrices in compressed sparse rows: <name>:values are the nonzero entries, row by row, "
     "<name>:columns their columns, and row i has the entries <name>:rows[i] to <name>:rows[i + 1]. "
@@ -56,7 +60,7 @@ DESCRIPTION = (
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], document: Any) -> None:
     """Write tensors and a JSON document as one safetensors file, atomically."""
-    contents = _seal(
+    contents = seal_tensors(
         {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()},
         {"document": json.dumps(document)},
     )
@@ -69,11 +73,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
     Raises:
         TrainingError: If the file is missing or damaged.
     """
-    with _open(path) as file:
+    with open_tensors(path, REMEDY, error=TrainingError) as file:
         metadata = file.metadata()
         document = json.loads(metadata["document"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        _check_seal(path, tensors, metadata)
+        check_tensors(path, tensors, metadata)
         return tensors, document
 
 
@@ -83,73 +87,10 @@ def read_document(path: Path) -> Any:
     Raises:
         TrainingError: If the file is missing or damaged.
     """
-    with _open(path) as file:
+    with open_tensors(path, REMEDY, error=TrainingError) as file:
         metadata = file.metadata()
-        _check_seal(path, None, metadata)
+        check_tensors(path, None, metadata)
         return json.loads(metadata["document"])
-
-
-def _seal(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
-    """The file's contents, with checksums in its metadata."""
-    from safetensors.torch import save
-
-    sums = {TENSORS_SUM: _sum_tensors(tensors), TEXTS_SUM: _sum_texts(metadata)}
-    contents = save(dict(tensors), {**metadata, **sums})
-    # safetensors writes its metadata in any order: equal contents shall be equal files.
-    end = 8 + int.from_bytes(contents[:8], "little")
-    header = json.loads(contents[8:end])
-    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + contents[end:]
-
-
-def _check_seal(
-    path: str | Path, tensors: Mapping[str, Tensor] | None, metadata: Mapping[str, str]
-) -> None:
-    """Compare the checksums; without tensors, that of the texts alone. Raises a ValueError."""
-    texts = {key: value for key, value in metadata.items() if key not in (TENSORS_SUM, TEXTS_SUM)}
-    if not metadata.keys() & {TENSORS_SUM, TEXTS_SUM}:
-        warnings.warn(
-            f"{path} has no checksum, as files of earlier versions: damage would go unnoticed;"
-            " write it again, and it gets one",
-            stacklevel=4,
-        )
-        return
-    if metadata.get(TEXTS_SUM) != _sum_texts(texts):
-        raise ValueError("its document is not what was written")
-    if tensors is not None and metadata.get(TENSORS_SUM) != _sum_tensors(tensors):
-        raise ValueError("its tensors are not what was written")
-
-
-def _sum_tensors(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        # numpy() knows no bfloat16: the bytes, whatever the type.
-        digest.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def _sum_texts(texts: Mapping[str, str]) -> str:
-    text = json.dumps(dict(texts), sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-@contextmanager
-def _open(path: Path) -> Iterator[Any]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            yield file
-    except FileNotFoundError:
-        raise TrainingError(f"{path} does not exist") from None
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise TrainingError(
-            f"{path} is damaged: {error}; restore a copy, or remove it and train again"
-        ) from error
 
 
 class FileSizes(NamedTuple):
@@ -202,8 +143,8 @@ def load_pruned(path: str | Path) -> dict[str, Tensor]:
         with safe_open(Path(path), framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if metadata.keys() & {TENSORS_SUM, TEXTS_SUM}:  # files of other tools have none
-            _check_seal(path, tensors, metadata)
+        if has_tensor_seal(metadata):  # files of other tools have none
+            check_tensors(path, tensors, metadata)
     except ValueError as error:
         raise ModelError(f"{path} is damaged: {error}; write it again") from error
     except (OSError, SafetensorError) as error:
@@ -268,7 +209,7 @@ def _serialize(state: Mapping[str, Tensor], format: str) -> bytes:
         for name, tensor in state.items()
     }
     if format == "safetensors":
-        return _seal(dense, {"format": "pt"})
+        return seal_tensors(dense, {"format": "pt"})
     stored: dict[str, Tensor] = {}
     shapes: dict[str, list[int]] = {}
     for name, tensor in dense.items():
@@ -282,7 +223,7 @@ def _serialize(state: Mapping[str, Tensor], format: str) -> bytes:
         raise TrainingError(
             "a tensor has the name of a part of another, such as <name>:values: rename it"
         )
-    return _seal(
+    return seal_tensors(
         stored, {"format": SPARSE, "shapes": json.dumps(shapes), "description": DESCRIPTION}
     )
 

@@ -1,0 +1,148 @@
+r"""What a delta changes in a loaded model, tensor by tensor: what was there, and what comes.
+
+    w = round(w_0 + d),   summed in float32, or in float64 for weights of that type
+
+Weights are written in place, by operations that torch counts: an optimizer that looks at a tensor's
+version notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mirrormargin.deltas.delta_file import Contents
+from mirrormargin.deltas.values import decode_values
+from mirrormargin.errors import DeltaError
+
+__all__ = ["Change", "check_shapes", "make_changes"]
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """One tensor's.
+
+    Attributes:
+        name: Of the tensor.
+        indices: Which entries of the flat tensor change; None for all.
+        before: What was there.
+        after: What comes.
+    """
+
+    name: str
+    indices: Tensor | None
+    before: Tensor
+    after: Tensor
+
+    @property
+    def num_bytes(self) -> int:
+        parts = (self.before, self.after, self.indices)
+        return sum(one.nbytes for one in parts if one is not None)
+
+    def write(self, tensor: Tensor) -> None:
+        _write(tensor, self.indices, self.after)
+
+    def undo(self, tensor: Tensor) -> None:
+        _write(tensor, self.indices, self.before)
+
+    def is_written(self, tensor: Tensor) -> bool:
+        """Whether the tensor has, bit by bit, what this writes."""
+        return _has(tensor, self.indices, self.after)
+
+    def is_undone(self, tensor: Tensor) -> bool:
+        """Whether it has, bit by bit, what was there before."""
+        return _has(tensor, self.indices, self.before)
+
+
+def make_changes(tensors: Mapping[str, Tensor], delta: Contents) -> list[Change]:
+    """What a delta changes in these tensors as they are now, which must fit it.
+
+    Raises:
+        DeltaError: If a sum is beyond the type of its weight.
+    """
+    changes, values = [], decode_values(delta.codes, delta.scale)
+    for name, part, places in delta.space.split(delta.positions):
+        tensor = tensors[name].detach()
+        indices = torch.from_numpy(places).to(tensor.device)
+        before = _read(tensor, indices)
+        exact = torch.promote_types(tensor.dtype, torch.float32)
+        after = (before.to(exact) + values[part].to(tensor.device, exact)).to(tensor.dtype)
+        if bool((after.isfinite() != before.isfinite()).any()):
+            raise DeltaError(
+                f"{name} with its delta is beyond {tensor.dtype}: load the model in a wider type"
+            )
+        changes.append(Change(name, indices, before, after))
+    for name, whole in delta.whole.items():
+        tensor = tensors[name].detach()
+        after = whole.to(tensor.device, tensor.dtype)
+        changes.append(Change(name, None, tensor.clone(), after))
+    return changes
+
+
+def check_shapes(tensors: Mapping[str, Tensor], delta: Contents) -> None:
+    """Raise unless the model has every tensor of the delta, in its shape, and ties the same."""
+    whole = {name: tuple(one.shape) for name, one in delta.whole.items()}
+    for name, shape in {**delta.space.shapes, **whole}.items():
+        if name not in tensors:
+            raise DeltaError(
+                f"the model has no tensor {name!r}, which the delta has: build the model that the"
+                " delta was extracted from, with its head"
+                + (", or leave out what is whole with without_whole()" if name in whole else "")
+            )
+        if tuple(tensors[name].shape) != shape:
+            raise DeltaError(
+                f"{name} has shape {tuple(tensors[name].shape)} in the model and {shape} in the"
+                " delta: build the model that the delta was extracted from"
+            )
+        if name in delta.space.shapes and not tensors[name].is_floating_point():
+            raise DeltaError(
+                f"{name} is of {tensors[name].dtype} in the model: a delta is added to"
+                " floating-point numbers"
+            )
+    for name, one in delta.space.tied.items():
+        if name in tensors and tensors[name].data_ptr() != tensors[one].data_ptr():
+            raise DeltaError(
+                f"{name} and {one} share their memory where the delta was extracted, but not in"
+                " this model: tie them, or extract the delta from models that do not"
+            )
+    places: dict[int, str] = {}
+    for name, _, _ in delta.space.split(delta.positions):
+        place = tensors[name].data_ptr()
+        if places.setdefault(place, name) != name:
+            raise DeltaError(
+                f"{name} and {places[place]} share their memory in this model, and the delta"
+                " changes both: extract it from models that share it too"
+            )
+
+
+def _read(tensor: Tensor, indices: Tensor | None) -> Tensor:
+    tensor = tensor.detach()
+    if indices is None:
+        return tensor
+    indices = indices.to(tensor.device)
+    if tensor.is_contiguous():
+        return tensor.view(-1)[indices]
+    return tensor[torch.unravel_index(indices, tensor.shape)]
+
+
+def _has(tensor: Tensor, indices: Tensor | None, values: Tensor) -> bool:
+    if tensor.dtype != values.dtype:
+        return False
+    now = _read(tensor, indices).to(values.device)
+    # As bytes: nan is equal to itself, and 0 is not -0.
+    one, other = (part.contiguous().reshape(-1).view(torch.uint8) for part in (now, values))
+    return torch.equal(one, other)
+
+
+@torch.no_grad()
+def _write(tensor: Tensor, indices: Tensor | None, values: Tensor) -> None:
+    values = values.to(tensor.device)
+    if indices is None:
+        tensor.copy_(values)
+    elif tensor.is_contiguous():
+        tensor.view(-1).index_copy_(0, indices.to(tensor.device), values)
+    else:
+        tensor.index_put_(torch.unravel_index(indices.to(tensor.device), tensor.shape), values)

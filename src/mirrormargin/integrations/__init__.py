@@ -1,0 +1,1 @@
+"""How do other people's libraries use it? One thin file for each library."""
