@@ -21,7 +21,7 @@ from mirrormargin.cli.terminal import print_json, print_table, say
 from mirrormargin.cli.trained_model import Trained, describe_weights, load_unchanged_data
 from mirrormargin.cli.training_summary import describe_failure
 from mirrormargin.errors import ModelError, RunError, TrainingError
-from mirrormargin.training.tasks import CLASSIFICATION, LANGUAGE, read_task
+from mirrormargin.training.tasks import LANGUAGE, Task, read_task
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -120,7 +120,7 @@ def prune(
     report["bytes_written"] = save_pruned(state, file, format)
     if data is not None:
         report[config.task.measure] = _evaluate(config, data, original, file)
-    print_json(report) if json else _print(report, quiet)
+    print_json(report) if json else _print(report, config.task, quiet)
     return 0
 
 
@@ -212,13 +212,12 @@ def _evaluate(
     return measured
 
 
-def _print(report: dict[str, Any], quiet: bool) -> None:
+def _print(report: dict[str, Any], task: Task, quiet: bool) -> None:
     entries, zeros, before = report["entries"], report["zeros"], report["zeros_before"]
     say(
         f"{zeros:,} of {entries:,} entries of {len(report['matrices'])} matrices are zero"
         f" ({zeros / entries:.2%}); {zeros - before:,} of them were not before"
     )
-    task = LANGUAGE if "loss" in report else CLASSIFICATION
     measured = report.get(task.measure, {})
     rows = []
     for name, sizes in (("before", report["bytes_before"]), ("after", report["bytes"])):

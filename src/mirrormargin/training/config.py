@@ -271,7 +271,7 @@ class TrainingConfig(Settings):
     @property
     def task(self) -> Task:
         """What it is judged by."""
-        return find_task(type(self.model).__name__)
+        return find_task(type(self.model).__name__, self.data.name)
 
     def count_epoch_steps(self, num_examples: int) -> int:
         """How many steps an epoch on so many examples has."""
