@@ -257,6 +257,8 @@ def _print_beginning(
         "seeds": _list_options(vars(config.seeds), keep_all=True),
         "folder": str(folder.path),
     }
+    if config.trainable is not None:
+        rows["trained"] = f"{', '.join(config.trainable)}; everything else is frozen"
     if config.sparsifier is not None:
         options = _list_options(vars(config.sparsifier))
         rows["sparsifier"] = f"{type(config.sparsifier).__name__} {options}"

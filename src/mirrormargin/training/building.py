@@ -7,11 +7,12 @@ SNGD                        stochastic normalised gradient descent: lr / ||gradi
 Polyak                      stochastic Polyak steps at p, lr being the factor, capped at max_lr
 
 In step k = 0, 1, ... the learning rate is multiplied with a factor: a linear rise over the first
-w = warmup * steps, then constant or down a cosine.
+w = warmup * steps, then constant, or down a cosine or a line.
 
     factor(k) = (k + 1) / w                                  for k < w
                 1                                            constant, afterwards
                 f + (1 - f) (1 + cos(pi (k - w) / (steps - w))) / 2      cosine, afterwards
+                f + (1 - f) (1 - (k - w) / (steps - w))                  linear, afterwards
 
 f being the configuration's final_rate, 0 unless it says otherwise.
 """
@@ -51,6 +52,7 @@ from mirrormargin.training.config import (
     TrainingConfig,
 )
 from mirrormargin.training.folder import TrainingFolder
+from mirrormargin.training.freezing import freeze_others
 
 __all__ = ["build_model", "build_optimizer", "find_factor", "load_model", "load_training_data"]
 
@@ -103,7 +105,8 @@ def build_model(config: TrainingConfig, data: InputForm) -> nn.Module:
     """A model with the initial weights of the configuration's seed.
 
     Raises:
-        TrainingError: If the model does not take such data.
+        TrainingError: If the model does not take such data, or has no parameters of names that
+            are to be trained.
     """
     kind = _find_kind(config)
     if data.kind != kind:
@@ -113,6 +116,8 @@ def build_model(config: TrainingConfig, data: InputForm) -> nn.Module:
     with torch.random.fork_rng([]):  # models are built on the CPU
         torch.manual_seed(config.seeds.init)
         model = _make_model(config, data)
+    if config.trainable is not None:
+        freeze_others(model, config.trainable)
     return model.bfloat16() if config.precision == "bfloat16" else model
 
 
@@ -172,7 +177,10 @@ def find_factor(
         return min((step + 1) / rising, 1.0)
     if schedule == "constant":
         return 1.0
-    fall = (1 + math.cos(math.pi * (step - rising) / (num_steps - rising))) / 2
+    if schedule == "linear":
+        fall = 1 - (step - rising) / (num_steps - rising)
+    else:
+        fall = (1 + math.cos(math.pi * (step - rising) / (num_steps - rising))) / 2
     return final_rate + (1 - final_rate) * fall
 
 
