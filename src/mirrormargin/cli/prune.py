@@ -119,7 +119,7 @@ def prune(
     data = load_unchanged_data(trained, data_dir, download) if evaluate else None
     report["bytes_written"] = save_pruned(state, file, format)
     if data is not None:
-        report[config.task.measure] = _evaluate(config, data, original, file)
+        report[config.task.measure] = _evaluate(trained, config, data, original, file)
     print_json(report) if json else _print(report, config.task, quiet)
     return 0
 
@@ -197,14 +197,18 @@ def _refuse_loss(state: dict[str, Tensor], out: Path) -> None:
 
 
 def _evaluate(
-    config: TrainingConfig, data: DataSet, original: dict[str, Tensor], out: Path
+    folder: TrainingFolder,
+    config: TrainingConfig,
+    data: DataSet,
+    original: dict[str, Tensor],
+    out: Path,
 ) -> dict[str, float]:
     """Accuracy or loss on validation data before, and of the file that was written."""
     from mirrormargin.training.building import build_model
     from mirrormargin.training.evaluation import evaluate
     from mirrormargin.training.tensor_files import load_pruned
 
-    model = build_model(config, data)
+    model = build_model(config, data, folder.read_architecture())
     measured = {}
     for name, state in (("before", original), ("after", load_pruned(out))):
         model.load_state_dict(state)

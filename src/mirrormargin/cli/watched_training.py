@@ -276,7 +276,7 @@ def _print_beginning(
 
 def _say_extended(config: TrainingConfig, folder: TrainingFolder) -> None:
     """Tell that a training is made longer, and what that means for its learning rate."""
-    from mirrormargin.training.folder import can_extend
+    from mirrormargin.training.config import can_extend
 
     if folder.status not in ("resumable", "finished"):
         return

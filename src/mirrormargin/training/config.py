@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from mirrormargin.errors import TrainingError
-from mirrormargin.training.settings import Settings, read_settings
+from mirrormargin.training.settings import Settings, list_changes, read_settings
 from mirrormargin.training.tasks import LANGUAGE, Task, find_task
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Seeds",
     "TextModel",
     "TrainingConfig",
+    "can_extend",
 ]
 
 OPTIMIZERS = ("MirrorDescent", "MirrorAdam", "SGD", "SNGD", "Polyak", "Adam", "AdamW")
@@ -323,3 +324,13 @@ class TrainingConfig(Settings):
             return read_settings(cls, document)
         except TrainingError as error:
             raise TrainingError(f"this is no training configuration: {error}") from error
+
+
+def can_extend(found: TrainingConfig, config: TrainingConfig) -> bool:
+    """Whether a training is the beginning of one with more epochs.
+
+    Gradual pruning is planned from the number of all steps: it cannot be extended.
+    """
+    if found.epochs >= config.epochs or isinstance(config.sparsifier, GradualPruning):
+        return False
+    return list_changes(found, config) == ["epochs"]

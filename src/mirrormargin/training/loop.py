@@ -292,7 +292,9 @@ class _Loop:
         state, position = self.state, self.state.position
         final = self.ranks.collect(collect_weights(self.model))
         if self.ranks.is_first:
-            self.folder.write_result(self.config, self.data, final, state.selected)
+            # Of a pretrained encoder, what is needed to use its weights without the checkpoint.
+            architecture = getattr(state.model, "architecture", None)
+            self.folder.write_result(self.config, self.data, final, state.selected, architecture)
         return Training(
             config=self.config,
             folder=self.folder,
