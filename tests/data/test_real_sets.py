@@ -57,6 +57,37 @@ def test_sst2_is_complete(real_data):
     }
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("cola", {"train": [2274, 5410], "validation": [252, 598], "test": [322, 721]}),
+        ("mrpc", {"train": [1077, 2291], "validation": [124, 260], "test": [578, 1147]}),
+        ("rte", {"train": [1035, 1045], "validation": [114, 84], "test": [146, 131]}),
+    ],
+)
+def test_tasks_of_glue_are_complete_but_for_texts_in_common(real_data, name, expected):
+    data = load_data(name, data_dir=real_data)
+    assert count(data) == expected
+    assert data.num_texts == (1 if name == "cola" else 2)
+    rows = get_rows(data)
+    assert rows["train"].isdisjoint(rows["validation"])
+    assert (rows["train"] | rows["validation"]).isdisjoint(rows["test"])
+
+
+@pytest.mark.slow
+def test_validation_of_sst2_by_sentence_looks_like_its_test(real_data):
+    data = load_data("sst2-sentences", data_dir=real_data)
+    assert count(data) == {
+        "train": [25800, 32195],
+        "validation": [353, 389],
+        "test": [428, 444],
+    }
+    validation, test = (
+        (split.inputs > 0).sum(1).double().mean() for split in (data.validation, data.test)
+    )
+    assert abs(validation - test) < 2
+
+
 @pytest.mark.slow
 def test_the_subset_of_mnli_is_balanced_and_in_pairs(real_data):
     data = load_data("mnli-subset", data_dir=real_data, length=128)

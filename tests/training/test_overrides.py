@@ -95,7 +95,7 @@ def test_a_setting_that_is_given_twice_is_refused():
         ("epochs=true", "epochs is a whole number, at least 1, got True"),
         ("seeds.order=-1", r"seeds.order is a whole number, 0 to 2\^63 - 1, got -1"),
         ("model.dropout=nan", r"model.dropout is a rate of dropout, in \[0, 1\), got 'nan'"),
-        ("schedule=step", "schedule is one of constant, cosine, got 'step'"),
+        ("schedule=step", "schedule is one of constant, cosine, linear, got 'step'"),
         ("data.name=3", "data.name is 3: give str"),
         ("optimizer.groups=[1]", r"optimizer.groups is a list such as .*, got \[1\]"),
         ('sparsifier={"kind": "L1"}', 'sparsifier is null, or one of {"kind": "L1Penalty"'),

@@ -94,7 +94,8 @@ def evaluate(
         part = read_text(data, form) if is_text else encode_labelled(data, form, *columns)
         if form.kind == "text":
             num_empty = sum(not text for _, text, _ in number_labelled_texts(data, *columns))
-    loss, accuracy = training.evaluate(training.load_model(folder, form, weights), part)
+    found = training.evaluate(training.load_model(folder, form, weights), part)
+    loss, accuracy = found
     short = Path(name).name if os.path.isabs(name) else name
     where = f"{short}, {split}" if data is None else name
     if form.kind == "language":
@@ -103,6 +104,8 @@ def evaluate(
         if not (json or quiet):
             say(f"\n{describe_weights(weights)}")
         return 0
+    task = trained.read_config().task
+    more = [name for name in task.measures if name not in ("accuracy", "loss")]
     if json:
         print_json(
             {
@@ -114,11 +117,13 @@ def evaluate(
                 "empty": num_empty,
                 "loss": loss,
                 "accuracy": accuracy,
+                **{name: getattr(found, name) for name in more},
             }
         )
         return 0
-    row = [f"{accuracy:.2f}%", f"{loss:.4f}", f"{len(part):,}", where]
-    print_table(["accuracy", "loss", "examples", "data"], [row])
+    others = [task.format_measure(name, getattr(found, name)) for name in more]
+    row = [f"{accuracy:.2f}%", *others, f"{loss:.4f}", f"{len(part):,}", where]
+    print_table(["accuracy", *more, "loss", "examples", "data"], [row])
     if not quiet:
         say(f"\n{describe_weights(weights)}")
         if num_empty:

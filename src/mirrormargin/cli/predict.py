@@ -40,7 +40,6 @@ OPTIONS = (
 )
 LANGUAGE = Group("Language models", sort_key=50)
 Numbered = tuple[int | None, str]  # an input, and its row if it is from a table
-SPECIAL = ("[CLS]", "[SEP]")
 INPUTS = """\
 inputs:
   a text        in quotes; for a model that compares two texts, both with a tab
@@ -120,6 +119,7 @@ def predict(
     trained = training.TrainingFolder(folder)
     column = text_column or trained.read_config().data.text_column
     weights = find_weights(trained, weights)
+    from mirrormargin.data.encoding import name_tokens
     from mirrormargin.training.evaluation import compute_probabilities
 
     form = trained.read_inputs()
@@ -188,7 +188,8 @@ def predict(
     if json:
         print_json({"folder": str(folder), "weights": weights, "predictions": answers})
     else:
-        _print(answers, attention)
+        special = set(name_tokens(sorted(_find_special(form)), form)) if attention else None
+        _print(answers, special)
         if not quiet:
             _say_unknown(answers)
             say(f"\n{describe_weights(weights)}")
@@ -197,9 +198,10 @@ def predict(
 
 def _find_cut(texts: list[str], rows: Tensor, form: InputForm) -> set[int]:
     """Which of the texts were cut; only those that fill their row may have been."""
-    from mirrormargin.data.encoding import find_cut
+    from mirrormargin.data.encoding import find_cut, find_framing
 
-    full = [index for index, last in enumerate(rows[:, -1].tolist()) if last != 0]  # [PAD] is 0
+    padding = find_framing(form).padding
+    full = [index for index, last in enumerate(rows[:, -1].tolist()) if last != padding]
     is_cut = find_cut([texts[index] for index in full], form) if full else []
     return {index for index, one in zip(full, is_cut, strict=True) if one}
 
@@ -236,9 +238,27 @@ def _read_texts(text: str, column: str) -> list[Numbered]:
 
 def _has_no_known_word(row: Tensor, form: InputForm) -> bool:
     """Whether nothing in a text was in the vocabulary."""
-    assert form.vocabulary is not None
-    known = (form.vocabulary[number] for number in row[row != 0].tolist())  # [PAD] is 0
-    return all(piece in ("[UNK]", *SPECIAL) for piece in known)
+    from mirrormargin.data.encoding import find_unknown
+
+    known = set(_list_tokens(row, form)) - _find_special(form)
+    return known <= {find_unknown(form)}
+
+
+def _list_tokens(row: Tensor, form: InputForm) -> list[int]:
+    """The tokens of a row, up to its padding."""
+    from mirrormargin.data.encoding import find_framing
+
+    return row[row != find_framing(form).padding].tolist()
+
+
+def _find_special(form: InputForm) -> set[int]:
+    """The numbers of what is put around texts."""
+    from mirrormargin.data.encoding import find_framing
+
+    if form.vocabulary is not None:  # its numbers may be those of a shorter vocabulary
+        return {form.vocabulary.index(token) for token in ("[CLS]", "[SEP]")}
+    framing = find_framing(form)
+    return {*framing.before, *framing.between, *framing.after}
 
 
 def _say_unknown(answers: list[dict[str, Any]]) -> None:
@@ -274,25 +294,26 @@ def _encode(inputs: list[str], form: InputForm) -> Tensor:
 
 def _look(model: nn.Module, form: InputForm, row: Tensor) -> list[list[Any]]:
     """Tokens and the attention of [CLS] on them."""
+    from mirrormargin.data.encoding import name_tokens
     from mirrormargin.training.token_selection import attend
 
-    assert form.vocabulary is not None
-    ids = row[row != 0].tolist()  # [PAD] is 0
-    tokens = [form.vocabulary[number] for number in ids]
+    ids = _list_tokens(row, form)
+    tokens = name_tokens(ids, form)
     weights = attend(model, ids)
     return [[token, round(weight, 6)] for token, weight in zip(tokens, weights, strict=True)]
 
 
-def _print(answers: list[dict[str, Any]], attention: bool) -> None:
+def _print(answers: list[dict[str, Any]], special: set[str] | None) -> None:
+    """A line for each input and, unless ``special`` is None, what else than that it attends to."""
     rows = []
     for answer in answers:
         cells = [answer["class"], f"{answer['probability']:.1%}"]
-        if attention:
-            words = [pair for pair in answer["attention"] if pair[0] not in SPECIAL]
+        if special is not None:
+            words = [pair for pair in answer["attention"] if pair[0] not in special]
             words = sorted(words, key=lambda pair: -pair[1])[:MOST]
             cells.append(" ".join(f"{word} {weight:.2f}" for word, weight in words))
         rows.append([*cells, _shorten(" ".join(answer["input"].split()))])
-    print_table(["class", "probability", *["attends to"] * attention, "input"], rows)
+    print_table(["class", "probability", *["attends to"] * (special is not None), "input"], rows)
 
 
 def _shorten(text: str) -> str:

@@ -21,7 +21,7 @@ from mirrormargin.cli.terminal import print_json, print_table, say
 from mirrormargin.cli.trained_model import Trained, describe_weights, load_unchanged_data
 from mirrormargin.cli.training_summary import describe_failure
 from mirrormargin.errors import ModelError, RunError, TrainingError
-from mirrormargin.training.tasks import CLASSIFICATION, LANGUAGE, read_task
+from mirrormargin.training.tasks import LANGUAGE, Task, read_task
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -119,8 +119,8 @@ def prune(
     data = load_unchanged_data(trained, data_dir, download) if evaluate else None
     report["bytes_written"] = save_pruned(state, file, format)
     if data is not None:
-        report[config.task.measure] = _evaluate(config, data, original, file)
-    print_json(report) if json else _print(report, quiet)
+        report[config.task.measure] = _evaluate(trained, config, data, original, file)
+    print_json(report) if json else _print(report, config.task, quiet)
     return 0
 
 
@@ -197,14 +197,18 @@ def _refuse_loss(state: dict[str, Tensor], out: Path) -> None:
 
 
 def _evaluate(
-    config: TrainingConfig, data: DataSet, original: dict[str, Tensor], out: Path
+    folder: TrainingFolder,
+    config: TrainingConfig,
+    data: DataSet,
+    original: dict[str, Tensor],
+    out: Path,
 ) -> dict[str, float]:
     """Accuracy or loss on validation data before, and of the file that was written."""
     from mirrormargin.training.building import build_model
     from mirrormargin.training.evaluation import evaluate
     from mirrormargin.training.tensor_files import load_pruned
 
-    model = build_model(config, data)
+    model = build_model(config, data, folder.read_architecture())
     measured = {}
     for name, state in (("before", original), ("after", load_pruned(out))):
         model.load_state_dict(state)
@@ -212,13 +216,12 @@ def _evaluate(
     return measured
 
 
-def _print(report: dict[str, Any], quiet: bool) -> None:
+def _print(report: dict[str, Any], task: Task, quiet: bool) -> None:
     entries, zeros, before = report["entries"], report["zeros"], report["zeros_before"]
     say(
         f"{zeros:,} of {entries:,} entries of {len(report['matrices'])} matrices are zero"
         f" ({zeros / entries:.2%}); {zeros - before:,} of them were not before"
     )
-    task = LANGUAGE if "loss" in report else CLASSIFICATION
     measured = report.get(task.measure, {})
     rows = []
     for name, sizes in (("before", report["bytes_before"]), ("after", report["bytes"])):

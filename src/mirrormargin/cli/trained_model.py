@@ -64,7 +64,10 @@ def load_unchanged_data(folder: TrainingFolder, data_dir: Path | None, download:
     """
     from mirrormargin.training.building import load_training_data
 
-    data = load_training_data(folder.read_config(), data_dir=data_dir, download=download)
+    inputs = folder.read_inputs() if folder.is_finished else None
+    data = load_training_data(
+        folder.read_config(), data_dir=data_dir, download=download, inputs=inputs
+    )
     if not folder.knows(data):
         raise TrainingError(
             f"the files of {data.name} have changed since this training: its model may have learnt"

@@ -76,7 +76,9 @@ class SettingOptions:
     p: Annotated[Exponent | None, Parameter(group=OPTIMIZER)] = None
     momentum: Annotated[Number | None, Parameter(group=OPTIMIZER)] = None
     weight_decay: Annotated[Number | None, Parameter(group=OPTIMIZER)] = None
-    schedule: Annotated[Literal["constant", "cosine"] | None, Parameter(group=OPTIMIZER)] = None
+    schedule: Annotated[
+        Literal["constant", "cosine", "linear"] | None, Parameter(group=OPTIMIZER)
+    ] = None
     warmup: Annotated[Share | None, Parameter(group=OPTIMIZER)] = None
     epochs: Annotated[Positive | None, Parameter(group=LENGTH)] = None
     batch_size: Annotated[Positive | None, Parameter(group=LENGTH)] = None

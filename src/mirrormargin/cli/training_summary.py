@@ -7,7 +7,7 @@ from typing import Any
 
 from mirrormargin.cli.language_models import describe_unlearnt, print_perplexities
 from mirrormargin.cli.terminal import format_number, print_table, say
-from mirrormargin.training.tasks import LANGUAGE, read_task
+from mirrormargin.training.tasks import CORRELATION, LANGUAGE, read_task
 
 __all__ = ["describe_failure", "print_summary"]
 
@@ -24,6 +24,10 @@ def print_summary(summary: dict[str, Any]) -> None:
         rows.append([name, task.format(found["last"]), task.format(found["selected"])])
     best = f"epoch {summary['selected_epoch']}, best on validation"
     print_table([task.measure, "last epoch", best], rows, text_column=0)
+    for name in parts if task.others else ():
+        found = summary[name]["others"]
+        measured = (f"{other} {task.format_measure(other, found[other])}" for other in task.others)
+        say(f"{name} of epoch {summary['selected_epoch']}: {', '.join(measured)}")
     if task is LANGUAGE:
         print_perplexities(summary, parts)
     if "best" in summary.get("test", {}):
@@ -47,8 +51,8 @@ def print_summary(summary: dict[str, Any]) -> None:
 def describe_failure(summary: dict[str, Any]) -> list[str]:
     """A line if the model is no better than always saying the most frequent class.
 
-    Better means by two standard errors of an accuracy on so many examples. A language model must be
-    better than the frequencies of tokens.
+    Better means by two standard errors of an accuracy on so many examples, or of a correlation of
+    0. A language model must be better than the frequencies of tokens.
     """
     if "chance" not in summary:
         return []
@@ -56,10 +60,19 @@ def describe_failure(summary: dict[str, Any]) -> list[str]:
         return describe_unlearnt(summary)
     chance, count = summary["chance"]["accuracy"], summary["chance"]["examples"]
     error = math.sqrt(chance * (100 - chance) / count)
-    if summary["validation"]["selected"] > chance + 2 * error:
-        return []
+    selected = summary["validation"]["selected"]
+    if read_task(summary["config"]) is CORRELATION:
+        if selected > 2 * 100 / math.sqrt(count):
+            return []
+        always = (
+            f"its answers have a correlation of {selected:.2f}% with the labels of validation data,"
+            " and those of chance have 0"
+        )
+    else:
+        if selected > chance + 2 * error:
+            return []
+        always = f"always saying the most frequent class gets {chance:.2f}% on validation data"
     lr, learnt = summary["config"]["optimizer"]["lr"], summary["epochs"][-1]["train_accuracy"]
-    always = f"always saying the most frequent class gets {chance:.2f}% on validation data"
     if learnt > chance + 2 * error + MEMORIZED:
         return [
             f"has learnt its training data ({learnt:.2f}%), but nothing that helps with others:"

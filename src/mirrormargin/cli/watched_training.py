@@ -22,7 +22,7 @@ from mirrormargin.cli.terminal import (
     warn,
 )
 from mirrormargin.errors import TrainingError
-from mirrormargin.training.tasks import CLASSIFICATION
+from mirrormargin.training.tasks import LANGUAGE
 
 if TYPE_CHECKING:
     from mirrormargin.data import DataSet
@@ -191,11 +191,12 @@ class _Watch:
         self.progress.total = steps
         task = self.config.task
         text = f"epoch {self._epoch}  loss {metrics['train_loss']:.4f}"
-        if task is CLASSIFICATION:
+        if task is not LANGUAGE:
             text += f"  accuracy {metrics['train_accuracy']:.2f}%"
         best = metrics[f"validation_{task.measure}"]
         if best is not None:
-            text += f"  best validation {task.format(best)}"
+            name = f"{task.measure} " if task.others else ""
+            text += f"  best validation {name}{task.format(best)}"
         self.progress.update(step, text)
         self.check_signals()
 
@@ -256,6 +257,8 @@ def _print_beginning(
         "seeds": _list_options(vars(config.seeds), keep_all=True),
         "folder": str(folder.path),
     }
+    if config.trainable is not None:
+        rows["trained"] = f"{', '.join(config.trainable)}; everything else is frozen"
     if config.sparsifier is not None:
         options = _list_options(vars(config.sparsifier))
         rows["sparsifier"] = f"{type(config.sparsifier).__name__} {options}"
@@ -273,7 +276,7 @@ def _print_beginning(
 
 def _say_extended(config: TrainingConfig, folder: TrainingFolder) -> None:
     """Tell that a training is made longer, and what that means for its learning rate."""
-    from mirrormargin.training.folder import can_extend
+    from mirrormargin.training.config import can_extend
 
     if folder.status not in ("resumable", "finished"):
         return
@@ -306,9 +309,10 @@ def _describe_epoch(row: dict[str, Any], config: TrainingConfig) -> str:
     """One line."""
     epochs, task = config.epochs, config.task
     parts = [f"epoch {row['epoch']:>{len(str(epochs))}}/{epochs}", f"loss {row['train_loss']:.4f}"]
-    if task is CLASSIFICATION:
+    if task is not LANGUAGE:
         parts.append(f"accuracy {row['train_accuracy']:.2f}%")
-    parts.append(f"validation {task.format(row[f'validation_{task.measure}'])}")
+    measured = {name: row[f"validation_{name}"] for name in task.measures}
+    parts.append(f"validation {task.describe(measured)}")
     if "test_accuracy" in row:
         parts.append(f"test {row['test_accuracy']:.2f}%")
     return "  ".join(parts)

@@ -23,8 +23,11 @@ from mirrormargin.runs.arrays import FREE_BYTES, check_unpacked
 __all__ = [
     "read_cifar10",
     "read_civil",
+    "read_cola",
     "read_imdb",
     "read_mnli",
+    "read_mrpc",
+    "read_rte",
     "read_sst2",
     "read_wikitext2",
     "write_row",
@@ -88,6 +91,40 @@ def read_sst2(archive: Path) -> Contents:
                 yield write_row({"text": text.rstrip(), "label": int(label)})
 
     return {f"sst2/sst2_{part}.jsonl": lambda part=part: write(part) for part in ("train", "dev")}
+
+
+def read_cola(archive: Path) -> Contents:
+    """``CoLA.zip``: tables without a header, kept as they are."""
+    return _read_tables(archive, "CoLA", "glue/cola")
+
+
+def read_rte(archive: Path) -> Contents:
+    """``RTE.zip``: tables, kept as they are."""
+    return _read_tables(archive, "RTE", "glue/rte")
+
+
+def _read_tables(archive: Path, folder: str, out: str) -> Contents:
+    def write(part: str) -> Iterator[bytes]:
+        with _open_member(archive, f"{folder}/{part}.tsv") as file:
+            yield from (line.encode() for line in file)
+
+    return {f"{out}/{part}.tsv": lambda part=part: write(part) for part in ("train", "dev")}
+
+
+def read_mrpc(train: Path, test: Path, dev_ids: Path) -> Contents:
+    """The tables of MRPC: GLUE's list of ids says which training pairs are its development part."""
+
+    def write(is_dev: bool) -> Iterator[bytes]:
+        header, *lines = train.read_bytes().splitlines(keepends=True)
+        ids = {tuple(line.split(b"\t")) for line in dev_ids.read_bytes().splitlines()}
+        yield header
+        yield from (line for line in lines if (tuple(line.split(b"\t")[1:3]) in ids) == is_dev)
+
+    return {
+        "glue/mrpc/train.tsv": lambda: write(False),
+        "glue/mrpc/dev.tsv": lambda: write(True),
+        "glue/mrpc/test.tsv": lambda: [test.read_bytes()],
+    }
 
 
 def read_mnli(archive: Path) -> Contents:

@@ -48,8 +48,9 @@ class Split:
     """Examples in a fixed, shuffled order.
 
     Attributes:
-        inputs: Text: int32 (N, T), numbers of word pieces, 0 where a text has ended. Images: uint8
-            (N, C, H, W). Language: int64 (N, T), windows of a text.
+        inputs: Text: int32 (N, T), numbers of word pieces; where a text has ended 0, or what the
+            tokenizer of a pretrained encoder pads with. Images: uint8 (N, C, H, W). Language:
+            int64 (N, T), windows of a text.
         labels: int64 (N,), numbers of classes. Language: int64 (N, T), the token after each.
         num_words: Of the text that the windows of a language split cover, if they are known.
     """
@@ -82,6 +83,9 @@ class InputForm:
         mean: Per channel, of the training images scaled to [0, 1]; for images.
         std: As ``mean``.
         tokenizer: For language, ``characters`` or ``pairs``.
+        encoder_tokenizer: For text that a pretrained encoder reads by a tokenizer of its own: that
+            one, as JSON of the package ``tokenizers``. There are no ``vocabulary`` and
+            ``wordpieces`` then.
     """
 
     name: str
@@ -95,6 +99,7 @@ class InputForm:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     tokenizer: str | None = None
+    encoder_tokenizer: str | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._summarize()})"
@@ -148,7 +153,12 @@ class InputForm:
         counts = self.shape if isinstance(self.shape, tuple) else ()
         if len(counts) != sides or not all(type(one) is int and 0 < one < 2**20 for one in counts):
             raise ValueError("shape is no size of an input")
-        if self.kind == "text":
+        if self.encoder_tokenizer is not None:
+            has_words = self.vocabulary is not None or self.wordpieces is not None
+            is_text = isinstance(self.encoder_tokenizer, str) and self.kind == "text"
+            if has_words or not is_text or self.keep not in ("head", "ends"):
+                raise ValueError("encoder_tokenizer, vocabulary and keep do not fit together")
+        elif self.kind == "text":
             pieces = self.vocabulary or ()
             if self.keep not in ("head", "ends") or not set(pieces) <= set(self.wordpieces or ()):
                 raise ValueError("vocabulary, wordpieces and keep do not fit together")

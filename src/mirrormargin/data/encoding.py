@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +12,31 @@ import torch
 from torch import Tensor
 
 from mirrormargin.data.dataset import InputForm, Split
+from mirrormargin.data.encoder_tokens import parse_tokenizer
 from mirrormargin.data.image_files import colour, list_images, read_image
 from mirrormargin.data.text_files import FORMATS, find_format, number_labelled_texts
 from mirrormargin.data.text_sets import TEXT_SETS
-from mirrormargin.data.tokens import Pieces, count_tokens, frame, renumber, tokenize
+from mirrormargin.data.tokens import (
+    WORDPIECE,
+    Framing,
+    Pieces,
+    count_tokens,
+    frame,
+    renumber,
+    tokenize,
+)
 from mirrormargin.errors import DataError
 
-__all__ = ["encode_images", "encode_labelled", "encode_texts", "find_cut", "make_encoder"]
+__all__ = [
+    "encode_images",
+    "encode_labelled",
+    "encode_texts",
+    "find_cut",
+    "find_framing",
+    "find_unknown",
+    "make_encoder",
+    "name_tokens",
+]
 
 
 def make_encoder(form: InputForm) -> Callable[[str], tuple[list[int], list[str]]]:
@@ -28,6 +48,8 @@ def make_encoder(form: InputForm) -> Callable[[str], tuple[list[int], list[str]]
     Raises:
         DataError: If a model of this form reads no texts.
     """
+    if form.encoder_tokenizer is not None:
+        return _make_own_encoder(form)
     vocabulary, whole = _get_vocabularies(form)
     numbers = {piece: number for number, piece in enumerate(vocabulary)}
 
@@ -38,6 +60,42 @@ def make_encoder(form: InputForm) -> Callable[[str], tuple[list[int], list[str]]
         return [numbers[piece] for piece in seen], seen
 
     return encode
+
+
+def _make_own_encoder(form: InputForm) -> Callable[[str], tuple[list[int], list[str]]]:
+    framing = find_framing(form)
+
+    def encode(text: str) -> tuple[list[int], list[str]]:
+        (pieces,) = _tokenize([text], replace(form, num_texts=1))
+        ids = [*framing.before, *pieces.ids.tolist(), *framing.after]
+        return ids, name_tokens(ids, form)
+
+    return encode
+
+
+def find_framing(form: InputForm) -> Framing:
+    """The special tokens that are put around a text, and the padding after it.
+
+    Of a shorter vocabulary the numbers are others, except for the padding.
+    """
+    if form.encoder_tokenizer is None:
+        return WORDPIECE
+    return parse_tokenizer(form.encoder_tokenizer).framing
+
+
+def find_unknown(form: InputForm) -> int | None:
+    """The number of what a model reads instead of a word that it does not know, if there is one."""
+    if form.encoder_tokenizer is not None:
+        return parse_tokenizer(form.encoder_tokenizer).unknown
+    return _get_vocabularies(form)[0].index("[UNK]")
+
+
+def name_tokens(ids: Sequence[int], form: InputForm) -> list[str]:
+    """Tokens by their numbers, as they are shown."""
+    if form.encoder_tokenizer is not None:
+        return list(map(parse_tokenizer(form.encoder_tokenizer).name, ids))
+    vocabulary = _get_vocabularies(form)[0]
+    return [vocabulary[number] for number in ids]
 
 
 def encode_texts(texts: Sequence[str], form: InputForm) -> Tensor:
@@ -53,12 +111,15 @@ def encode_texts(texts: Sequence[str], form: InputForm) -> Tensor:
     Raises:
         DataError: If a text has no word in it, or is none of a pair where there should be two.
     """
-    vocabulary, whole = _get_vocabularies(form)
     first, *others = parts = _tokenize(texts, form)
     for text, *lengths in zip(texts, *(part.lengths for part in parts), strict=True):
         if 0 in lengths:
             raise DataError(f"{text!r} has no words: give a text")
-    rows = frame(first, others[0] if others else None, form.shape[0], form.keep)
+    second, framing = others[0] if others else None, find_framing(form)
+    rows = frame(first, second, form.shape[0], form.keep, framing)
+    if form.encoder_tokenizer is not None:
+        return torch.from_numpy(rows)
+    vocabulary, whole = _get_vocabularies(form)
     numbers = {piece: number for number, piece in enumerate(whole)}
     pieces = np.array([numbers[piece] for piece in vocabulary])
     return torch.from_numpy(renumber(rows, pieces, len(whole)))
@@ -67,17 +128,19 @@ def encode_texts(texts: Sequence[str], form: InputForm) -> Tensor:
 def find_cut(texts: Sequence[str], form: InputForm) -> list[bool]:
     """Whether :func:`encode_texts` cuts each of the texts."""
     first, *others = _tokenize(texts, form)
-    return (count_tokens(first, others[0] if others else None) > form.shape[0]).tolist()
+    counts = count_tokens(first, others[0] if others else None, find_framing(form))
+    return (counts > form.shape[0]).tolist()
 
 
 def _tokenize(texts: Sequence[str], form: InputForm) -> list[Pieces]:
     """The texts, or the first ones and the second ones of pairs, as numbers of word pieces."""
-    _, whole = _get_vocabularies(form)
+    if form.encoder_tokenizer is not None:
+        take_apart = parse_tokenizer(form.encoder_tokenizer).tokenize
+    else:
+        take_apart = partial(tokenize, vocabulary=_get_vocabularies(form)[1])
     clean = TEXT_SETS[form.name].clean if form.name in TEXT_SETS else str
     columns = [_part(clean(text), form.num_texts) for text in texts]
-    return [
-        tokenize([column[index] for column in columns], whole) for index in range(form.num_texts)
-    ]
+    return [take_apart([column[index] for column in columns]) for index in range(form.num_texts)]
 
 
 def _get_vocabularies(form: InputForm) -> tuple[tuple[str, ...], tuple[str, ...]]:

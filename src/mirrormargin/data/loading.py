@@ -13,6 +13,7 @@ import torch
 
 from mirrormargin.arguments import check_choice
 from mirrormargin.data.dataset import DataSet, Split, check_num_train, describe_subset
+from mirrormargin.data.encoder_tokens import parse_tokenizer
 from mirrormargin.data.files import Arrays, Source, VerifiedFile, compute_sha256, prepare, verify
 from mirrormargin.data.image_files import list_images, read_own_images
 from mirrormargin.data.image_sets import DIGITS, IMAGE_SETS, make_image_set, read_digits
@@ -21,6 +22,8 @@ from mirrormargin.data.published import find_data, find_vocabulary
 from mirrormargin.data.text_files import FORMATS, Texts, find_format, read_own_texts
 from mirrormargin.data.text_sets import TEXT_SETS
 from mirrormargin.data.tokens import (
+    WORDPIECE,
+    Framing,
     Pieces,
     check_framing,
     check_vocab_size,
@@ -54,6 +57,7 @@ def load_data(
     label_column: str = "label",
     test_data: str | Path | None = None,
     vocabulary: str = "wordpiece",
+    encoder_tokenizer: str | None = None,
     download: bool = False,
     progress: Progress | None = None,
 ) -> DataSet:
@@ -76,6 +80,8 @@ def load_data(
         test_data: With a file of your own: a second file, all of which is for test.
         vocabulary: ``wordpiece``, that of bert-base-uncased; or, with a file of your own,
             ``words``: the words of its training texts, for which nothing has to be fetched.
+        encoder_tokenizer: For texts, the tokenizer of a pretrained encoder as JSON (see
+            :class:`mirrormargin.data.InputForm`), instead of the word pieces of bert-base-uncased.
         download: Whether to fetch what is absent into the cache folder.
         progress: Called as ``progress(done, total)``, with bytes of a download or numbers of texts.
 
@@ -86,6 +92,19 @@ def load_data(
     check_vocab_size(vocab_size)
     check_choice("vocabulary", vocabulary, ("wordpiece", "words"), error=DataError)
     options = _TextOptions(length, keep, vocab_size, num_train)
+    if encoder_tokenizer is not None and (vocab_size is not None or vocabulary == "words"):
+        raise DataError(
+            "a pretrained encoder reads texts by a vocabulary of its own: leave out vocab_size and"
+            " the vocabulary of words"
+        )
+
+    def find_reader() -> _Reader:
+        if encoder_tokenizer is not None:
+            own = parse_tokenizer(encoder_tokenizer)
+            return _Reader("tokenizer", own.sha256, encoder_tokenizer=encoder_tokenizer)
+        file, pieces = find_vocabulary(data_dir, download, progress)
+        return _Reader(file.name, file.sha256, pieces)
+
     path = Path(name).expanduser()
     is_own = str(name) not in DATA_SETS and find_format(path) is not None and path.is_file()
     is_missing = find_format(path) is not None and not path.exists()
@@ -99,7 +118,7 @@ def load_data(
             str(name),
             text_set.classes,
             files,
-            *find_vocabulary(data_dir, download, progress),
+            find_reader(),
             lambda: text_set.read([file.path for file in files]),
             options,
             progress=progress,
@@ -125,14 +144,14 @@ def load_data(
         if vocabulary == "words":
             pieces = make_vocabulary(own.splits["train"].first)
             digest = hashlib.sha256("\n".join(pieces).encode()).hexdigest()
-            source = VerifiedFile("words", path, digest), pieces
+            reader = _Reader("words", digest, pieces)
         else:
-            source = find_vocabulary(data_dir, download, progress)
+            reader = find_reader()
         return _load_text(
             str(name),
             own.classes,
             files,
-            *source,
+            reader,
             lambda: (own.splits, own.note),
             options,
             key={
@@ -189,12 +208,40 @@ class _TextOptions:
     num_train: int | None
 
 
+@dataclass(frozen=True)
+class _Reader:
+    """What texts are taken apart by: word pieces, or the tokenizer of a pretrained encoder.
+
+    Attributes:
+        name: Of its file, or ``words`` or ``tokenizer``.
+        sha256: Of its contents.
+        vocabulary: All word pieces by number.
+        encoder_tokenizer: The tokenizer as JSON, and no word pieces.
+    """
+
+    name: str
+    sha256: str
+    vocabulary: tuple[str, ...] | None = None
+    encoder_tokenizer: str | None = None
+
+    @property
+    def framing(self) -> Framing:
+        if self.encoder_tokenizer is None:
+            return WORDPIECE
+        return parse_tokenizer(self.encoder_tokenizer).framing
+
+    def tokenize(self, texts: list[str], progress: Progress | None) -> Pieces:
+        if self.encoder_tokenizer is not None:
+            return parse_tokenizer(self.encoder_tokenizer).tokenize(texts, progress)
+        assert self.vocabulary is not None
+        return tokenize(texts, self.vocabulary, progress)
+
+
 def _load_text(
     name: str,
     classes: tuple[str, ...],
     files: list[VerifiedFile],
-    vocabulary_file: VerifiedFile,
-    vocabulary: tuple[str, ...],
+    reader: _Reader,
     read: Callable[[], tuple[dict[str, Texts], str]],
     options: _TextOptions,
     *,
@@ -208,23 +255,22 @@ def _load_text(
         name: Of the data set.
         classes: Names by number.
         files: What ``read`` reads.
-        vocabulary_file: Where the vocabulary is from.
-        vocabulary: All word pieces by number.
+        reader: What texts are taken apart by.
         read: Gives the texts of each split, and a note; called unless it is all in the cache.
         options: Length, what is kept, size of the vocabulary and of the training split.
         key: What else the texts depend on.
         dropped: Why rows were dropped, and how many.
         progress: Called with how many texts are done, and how many there are.
     """
-    sha256 = {file.name: file.sha256 for file in [*files, vocabulary_file]}
+    sha256 = {file.name: file.sha256 for file in files} | {reader.name: reader.sha256}
     arrays, note = prepare(
         {"name": name, "sha256": sha256, **(key or {})},
-        lambda: _tokenize_all(read, vocabulary, progress),
+        lambda: _tokenize_all(read, reader, progress),
     )
-    parts = [_get_pieces(arrays, split) for split in SPLITS]
-    width = choose_width(parts) if options.length is None else options.length
+    parts, framing = [_get_pieces(arrays, split) for split in SPLITS], reader.framing
+    width = choose_width(parts, framing=framing) if options.length is None else options.length
     if key is not None:  # texts of your own, which may all be shorter than those of a configuration
-        width = choose_width(parts, most=width)
+        width = choose_width(parts, width, framing)
     labels = [arrays[f"{split}/labels"] for split in SPLITS]
     check_num_train(options.num_train, len(labels[0]), name)
     if options.num_train is not None:
@@ -234,10 +280,11 @@ def _load_text(
             first.take(0, options.num_train),
             None if second is None else second.take(0, options.num_train),
         )
-    counts = count_tokens(*parts[0])
-    rows = [frame(first, second, width, options.keep) for first, second in parts]
-    wordpieces, num_all = vocabulary, len(vocabulary)
-    if options.vocab_size is not None:
+    counts = count_tokens(*parts[0], framing)
+    rows = [frame(first, second, width, options.keep, framing) for first, second in parts]
+    vocabulary = wordpieces = reader.vocabulary
+    if options.vocab_size is not None and vocabulary is not None:
+        num_all = len(vocabulary)
         pieces = choose_pieces(rows[0], options.vocab_size, num_all)
         rows = [renumber(part, pieces, num_all) for part in rows]
         vocabulary = tuple(vocabulary[piece] for piece in pieces)
@@ -245,7 +292,7 @@ def _load_text(
         Split(torch.from_numpy(part), torch.from_numpy(numbers))
         for part, numbers in zip(rows, labels, strict=True)
     )
-    note += _describe(options, width, len(vocabulary))
+    note += _describe(options, width, 0 if vocabulary is None else len(vocabulary))
     return DataSet(
         name=name,
         kind="text",
@@ -253,6 +300,7 @@ def _load_text(
         shape=(width,),
         vocabulary=vocabulary,
         wordpieces=wordpieces,
+        encoder_tokenizer=reader.encoder_tokenizer,
         num_texts=1 if parts[0][1] is None else 2,
         keep=options.keep,
         train=train,
@@ -279,7 +327,7 @@ def _describe(options: _TextOptions, width: int, num_pieces: int) -> str:
 
 def _tokenize_all(
     read: Callable[[], tuple[dict[str, Texts], str]],
-    vocabulary: tuple[str, ...],
+    reader: _Reader,
     progress: Progress | None,
 ) -> tuple[Arrays, str]:
     parts, note = read()
@@ -298,7 +346,7 @@ def _tokenize_all(
         report = None
         if progress is not None:
             report = _offset(progress, before, total)
-        pieces = tokenize(texts, vocabulary, report)
+        pieces = reader.tokenize(texts, report)
         arrays[f"{job}/ids"], arrays[f"{job}/starts"] = pieces.ids, pieces.starts
         before += len(texts)
     return arrays, note

@@ -27,6 +27,7 @@ from mirrormargin.data.files import (
     list_folders,
     verify,
 )
+from mirrormargin.data.text_files import read_cells
 from mirrormargin.data.tokens import read_vocabulary
 from mirrormargin.errors import DataError, RunError
 from mirrormargin.runs import write_atomically
@@ -53,12 +54,15 @@ class Recipe:
         remotes: What is published; the files themselves if there is no ``read``.
         read: From the paths of the remotes to the contents of our files, by name.
         counts: Of each file, how often each value of a field must occur: ``field``, then counts.
-            For files whose digests are not known.
+            For files whose digests are not known. Of a table, the number of the column among how
+            many; a header counts as a value.
     """
 
     remotes: tuple[RemoteFile, ...]
     read: Callable[..., archives.Contents] | None = None
-    counts: dict[str, tuple[str, dict[str | int, int]]] = field(default_factory=dict)
+    counts: dict[str, tuple[str | tuple[int, int], dict[str | int, int]]] = field(
+        default_factory=dict
+    )
 
 
 def _read_table() -> tuple[dict[str, tuple[Layout, ...]], dict[str, tuple[RemoteFile, ...]]]:
@@ -98,6 +102,33 @@ RECIPES: dict[str, Recipe] = {
             "sst2/sst2_dev.jsonl": ("label", {0: 428, 1: 444}),
         },
     ),
+    "cola": Recipe(
+        _REMOTES["cola"],
+        archives.read_cola,
+        {
+            "glue/cola/train.tsv": ((1, 4), {"0": 2_528, "1": 6_023}),
+            "glue/cola/dev.tsv": ((1, 4), {"0": 322, "1": 721}),
+        },
+    ),
+    "mrpc": Recipe(
+        _REMOTES["mrpc"],
+        archives.read_mrpc,
+        {
+            "glue/mrpc/train.tsv": ((0, 5), {"Quality": 1, "0": 1_194, "1": 2_474}),
+            "glue/mrpc/dev.tsv": ((0, 5), {"Quality": 1, "0": 129, "1": 279}),
+        },
+    ),
+    "rte": Recipe(
+        _REMOTES["rte"],
+        archives.read_rte,
+        {
+            "glue/rte/train.tsv": (
+                (3, 4),
+                {"label": 1, "entailment": 1_249, "not_entailment": 1_241},
+            ),
+            "glue/rte/dev.tsv": ((3, 4), {"label": 1, "entailment": 146, "not_entailment": 131}),
+        },
+    ),
     "mnli-subset": Recipe(_REMOTES["mnli-subset"], subsets.read_mnli_subset),
     "mnli": Recipe(
         _REMOTES["mnli"],
@@ -117,6 +148,8 @@ RECIPES: dict[str, Recipe] = {
     "wikitext2": Recipe(_REMOTES["wikitext2"], archives.read_wikitext2),
     "vocabulary": Recipe(_REMOTES["vocabulary"]),
 }
+# The same files, split in another way.
+LAYOUTS["sst2-sentences"], RECIPES["sst2-sentences"] = LAYOUTS["sst2"], RECIPES["sst2"]
 
 
 def find_data(
@@ -250,8 +283,7 @@ def _check(file: str, path: Path, name: str, recipe: Recipe) -> None:
         verify(source, path)
         if file in recipe.counts:
             column, expected = recipe.counts[file]
-            with open(path, encoding="utf-8") as rows:
-                found = Counter(json.loads(row)[column] for row in rows)
+            found = _count(path, column)
             if found != expected:
                 raise DataError(
                     f"{path} is not what was published: {column} {dict(found)}, not {expected}"
@@ -259,3 +291,12 @@ def _check(file: str, path: Path, name: str, recipe: Recipe) -> None:
     except DataError:
         path.unlink(missing_ok=True)
         raise
+
+
+def _count(path: Path, column: str | tuple[int, int]) -> Counter[str | int]:
+    """How often each value of a column occurs."""
+    if isinstance(column, tuple):
+        number, num_columns = column
+        return Counter(cells[number] for cells in read_cells(path, num_columns))
+    with open(path, encoding="utf-8") as rows:
+        return Counter(json.loads(row)[column] for row in rows)

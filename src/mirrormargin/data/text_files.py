@@ -43,6 +43,7 @@ __all__ = [
     "number_labelled_texts",
     "number_rows",
     "number_unlabelled_texts",
+    "read_cells",
     "read_own_texts",
     "read_rows",
 ]
@@ -167,6 +168,28 @@ def number_rows(path: Path) -> Iterator[tuple[int, Row]]:
                 yield line, row
     except UnicodeDecodeError as error:
         raise DataError(f"{path}, after line {line}: not UTF-8: {error.reason}") from error
+
+
+def read_cells(path: Path, num_columns: int) -> list[list[str]]:
+    """The rows of a table as GLUE has them: tabs between cells, and quotes that mean nothing.
+
+    Raises:
+        DataError: If the file cannot be read, or a row has another number of cells.
+    """
+    rows: list[list[str]] = []
+    try:
+        # Some of them begin with a mark that says they are UTF-8.
+        with _open_text(path, encoding="utf-8-sig", newline="\n") as file:
+            for line, text in enumerate(file, 1):
+                cells = text.rstrip("\r\n").split("\t")
+                if len(cells) != num_columns:
+                    raise DataError(
+                        f"{path}, line {line}: it has {len(cells)} cells, not {num_columns}"
+                    )
+                rows.append(cells)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}, after line {len(rows)}: not UTF-8: {error.reason}") from error
+    return rows
 
 
 def _parse(path: Path, line: int, text: str) -> Any:

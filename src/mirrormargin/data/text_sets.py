@@ -11,6 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mirrormargin.data.dataset import compute_share, normalize
+from mirrormargin.data.glue_sets import (
+    RTE_CLASSES,
+    read_cola,
+    read_mrpc,
+    read_rte,
+    read_sst2_sentences,
+)
 from mirrormargin.data.text_files import Row, Texts, read_rows
 
 __all__ = ["TEXT_SETS", "TextSet"]
@@ -173,6 +180,10 @@ def _get_labels(rows: list[Row]) -> list[int]:
 TEXT_SETS: dict[str, TextSet] = {
     "imdb": TextSet(("negative", "positive"), read_imdb, clean_imdb),
     "sst2": TextSet(("negative", "positive"), read_sst2),
+    "sst2-sentences": TextSet(("negative", "positive"), read_sst2_sentences),
+    "cola": TextSet(("unacceptable", "acceptable"), read_cola),
+    "mrpc": TextSet(("different", "equivalent"), read_mrpc),
+    "rte": TextSet(RTE_CLASSES, read_rte),
     "mnli-subset": TextSet(NLI_CLASSES, read_mnli_subset),
     "mnli": TextSet(NLI_CLASSES, read_mnli),
     "civil-subset": TextSet(("not toxic", "toxic"), read_civil_subset),

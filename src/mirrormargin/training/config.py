@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from mirrormargin.errors import TrainingError
-from mirrormargin.training.settings import Settings, read_settings
+from mirrormargin.training.settings import Settings, list_changes, read_settings
 from mirrormargin.training.tasks import LANGUAGE, Task, find_task
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Seeds",
     "TextModel",
     "TrainingConfig",
+    "can_extend",
 ]
 
 OPTIMIZERS = ("MirrorDescent", "MirrorAdam", "SGD", "SNGD", "Polyak", "Adam", "AdamW")
@@ -46,6 +47,9 @@ Beta = Annotated[float, Meta(ge=0, lt=1, description="a decay rate of a mean, in
 Clip = Annotated[float, Meta(gt=0, description="the largest norm of a gradient, above 0")]
 TrainingLoss = Annotated[float, Meta(gt=0, description="the training loss, above 0")]
 Precision = Literal["float32", "mixed", "bfloat16"]
+Patterns = Annotated[
+    tuple[str, ...], Meta(description='a list of patterns such as ["blocks", "head.*"], or null')
+]
 Groups = Annotated[
     tuple[tuple[str, dict[str, Any]], ...],
     Meta(description='a list such as [["blocks.*", {"p": 1.1}]]'),
@@ -219,9 +223,9 @@ class TrainingConfig(Settings):
         epochs: At most so many passes through the training data.
         batch_size: Examples in a step; the last, smaller batch of an epoch is left out.
         reduction: ``"mean"`` or, as paper A's text models, ``"sum"`` of the losses in a batch.
-        schedule: ``"constant"`` or ``"cosine"`` (to ``final_rate`` at the end).
+        schedule: ``"constant"``, or ``"cosine"`` or ``"linear"`` (to ``final_rate`` at the end).
         warmup: Share of the steps in which the learning rate rises linearly from 0.
-        final_rate: Share of the learning rate that is left at the end of a cosine.
+        final_rate: Share of the learning rate that is left at the end of a cosine or a line.
         epoch_steps: End an epoch after so many steps; None for all of the data.
         stop_accuracy: End after the epoch whose training accuracy reached this; of a language
             model, that is how often it is right about the next token.
@@ -241,6 +245,8 @@ class TrainingConfig(Settings):
             ``"bfloat16"`` for weights and activations in bfloat16 everywhere.
         compile: Compile the model (torch.compile).
         seeds: Of everything random.
+        trainable: Which parameters are trained, as in
+            :func:`mirrormargin.training.freezing.freeze_others`; None for all.
     """
 
     name: str
@@ -250,7 +256,7 @@ class TrainingConfig(Settings):
     epochs: Size
     batch_size: Size = 100
     reduction: Literal["mean", "sum"] = "mean"
-    schedule: Literal["constant", "cosine"] = "constant"
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
     warmup: Share = 0.0
     stop_accuracy: Share | None = None
     stop_loss: TrainingLoss | None = None
@@ -267,11 +273,12 @@ class TrainingConfig(Settings):
     seeds: Seeds = field(default_factory=Seeds)
     final_rate: Share = 0.0
     epoch_steps: Size | None = None
+    trainable: Patterns | None = None
 
     @property
     def task(self) -> Task:
         """What it is judged by."""
-        return find_task(type(self.model).__name__)
+        return find_task(type(self.model).__name__, self.data.name)
 
     def count_epoch_steps(self, num_examples: int) -> int:
         """How many steps an epoch on so many examples has."""
@@ -292,6 +299,13 @@ class TrainingConfig(Settings):
                     raise TrainingError(
                         f"{name} is not supported for language models: leave it out"
                     )
+        if self.trainable is not None and isinstance(
+            self.sparsifier, GradualPruning | Powerpropagation
+        ):
+            raise TrainingError(
+                "gradual pruning and powerpropagation change all block matrices, frozen ones too:"
+                " leave out trainable, or the sparsifier"
+            )
         is_changed = self.clip is not None or isinstance(self.sparsifier, L1Penalty)
         if self.optimizer.is_polyak and is_changed:
             raise TrainingError(
@@ -310,3 +324,13 @@ class TrainingConfig(Settings):
             return read_settings(cls, document)
         except TrainingError as error:
             raise TrainingError(f"this is no training configuration: {error}") from error
+
+
+def can_extend(found: TrainingConfig, config: TrainingConfig) -> bool:
+    """Whether a training is the beginning of one with more epochs.
+
+    Gradual pruning is planned from the number of all steps: it cannot be extended.
+    """
+    if found.epochs >= config.epochs or isinstance(config.sparsifier, GradualPruning):
+        return False
+    return list_changes(found, config) == ["epochs"]

@@ -5,10 +5,10 @@ authors published them. The data differ: a tenth of the training films, and of t
 is kept for validation, reviews that are in both official parts are dropped, line breaks in reviews
 are blanks, and images are scaled by the standard deviation of the training set (0.25) rather than
 by the commonly copied one (0.20). ``small`` ones are made for two CPU cores and a few minutes,
-``tiny`` ones for many epochs in that time, ``minilm`` ones fine-tune a pretrained encoder as paper
-B does. ``fitted`` ones are those on a fixed subset that is small enough to be fitted entirely, with
-constant steps and without dropout or augmentation: their loss can vanish. ``cifar10/converged``
-is one of them with more epochs.
+``tiny`` ones for many epochs in that time, ``minilm`` ones fine-tune a pretrained encoder: MNLI and
+Civil Comments as paper B does, tasks of GLUE as is common. ``fitted`` ones are those on a fixed
+subset that is small enough to be fitted entirely, with constant steps and without dropout or
+augmentation: their loss can vanish. ``cifar10/converged`` is one of them with more epochs.
 """
 
 from __future__ import annotations
@@ -99,6 +99,22 @@ _SHAKESPEARE = TrainingConfig(
     frontier_size=400,
 )
 
+
+def _fine_tune(task: str, data: DataConfig, epochs: int) -> TrainingConfig:
+    """A task of GLUE with a few hundred steps: BERT's recipe, at a rate for a small encoder."""
+    return TrainingConfig(
+        name=f"{task}/minilm",
+        data=data,
+        model=EncoderModel(),
+        optimizer=OptimizerConfig("AdamW", 1e-4, weight_decay=0.01),
+        epochs=epochs,
+        batch_size=32,
+        schedule="linear",
+        warmup=0.1,
+        frontier_size=200,
+    )
+
+
 _CONFIGURATIONS = (
     _imdb_paper(3),
     _imdb_paper(4),
@@ -170,6 +186,10 @@ _CONFIGURATIONS = (
         batch_size=32,
         frontier_size=200,
     ),
+    _fine_tune("sst2", DataConfig("sst2-sentences", length=48, num_train=6_400), epochs=2),
+    _fine_tune("mrpc", DataConfig("mrpc", length=80), epochs=4),
+    _fine_tune("rte", DataConfig("rte", length=128), epochs=5),
+    _fine_tune("cola", DataConfig("cola", length=32), epochs=2),
     TrainingConfig(
         name="digits/tiny",
         data=DataConfig("digits"),

@@ -1,4 +1,4 @@
-"""Loss and accuracy of a model on a part of a data set, and the perplexity of a language model.
+"""How good a model is on a part of a data set, and the perplexity of a language model.
 
 A language model answers at every token, so its loss and accuracy are means over tokens.
 """
@@ -17,6 +17,7 @@ from mirrormargin.data import Split
 from mirrormargin.data.language_sets import IGNORED
 from mirrormargin.errors import TrainingError
 from mirrormargin.training.distributed import Ranks
+from mirrormargin.training.measures import Confusion, compute_f1, compute_matthews
 
 __all__ = [
     "Evaluation",
@@ -32,11 +33,42 @@ BATCH = 250  # examples
 TOKENS = 4_000  # of a language model: each has a logit for every token of the vocabulary
 
 
-class Evaluation(NamedTuple):
-    """Mean loss, and accuracy in %."""
-
+class _LossAndAccuracy(NamedTuple):
     loss: float
     accuracy: float
+
+
+class Evaluation(_LossAndAccuracy):
+    """A pair: mean loss, and accuracy in %. Of a classifier it knows more.
+
+    Attributes:
+        confusion: Of each class, how often each class was the answer; None for a language model.
+    """
+
+    confusion: Confusion | None
+
+    def __new__(
+        cls, loss: float, accuracy: float, confusion: Confusion | None = None
+    ) -> Evaluation:
+        """The pair with what else is known."""
+        pair = super().__new__(cls, loss, accuracy)
+        pair.confusion = confusion
+        return pair
+
+    @property
+    def f1(self) -> float:
+        """Of class 1 out of two, in %."""
+        return compute_f1(self._get_confusion())
+
+    @property
+    def matthews(self) -> float:
+        """Matthews' correlation, in %."""
+        return compute_matthews(self._get_confusion())
+
+    def _get_confusion(self) -> Confusion:
+        if self.confusion is None:
+            raise TrainingError("a language model has no classes: look at its loss")
+        return self.confusion
 
 
 class Perplexity(NamedTuple):
@@ -66,8 +98,20 @@ def compute_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Ten
 
 def count_right(logits: Tensor, labels: Tensor) -> int:
     """How many examples, or tokens, get their own class."""
-    chosen = (logits > 0).long() if logits.ndim == 1 else logits.argmax(dim=-1)
-    return int((chosen == labels).sum())
+    return int((_choose(logits) == labels).sum())
+
+
+def _choose(logits: Tensor) -> Tensor:
+    return (logits > 0).long() if logits.ndim == 1 else logits.argmax(dim=-1)
+
+
+def _count_answers(logits: Tensor, labels: Tensor) -> Tensor | None:
+    """How many examples of each class got which answer, (classes, classes), on the CPU."""
+    if labels.ndim != 1:
+        return None
+    num_classes = 2 if logits.ndim == 1 else logits.shape[1]
+    pairs = num_classes * labels + _choose(logits)
+    return pairs.bincount(minlength=num_classes**2).view(num_classes, num_classes).cpu()
 
 
 @torch.no_grad()
@@ -116,13 +160,18 @@ def evaluate(
             labels = split.labels[chosen].to(device)
             logits = model(split.inputs[chosen].to(device))
             loss = float(compute_loss(logits, labels, "sum"))
-            sums[start] = (loss, count_right(logits, labels), int((labels != IGNORED).sum()))
+            right, answers = count_right(logits, labels), int((labels != IGNORED).sum())
+            sums[start] = (loss, right, answers, _count_answers(logits, labels))
     finally:
         model.train(was_training)
     found = {start: row for one in ranks.gather(sums) for start, row in one.items()}
     # Added in the order of the examples: the same number, whoever computed the parts.
-    loss, right, answers = (sum(column) for column in zip(*map(found.get, starts), strict=True))
-    return Evaluation(loss / answers, 100 * right / answers)
+    *columns, counts = zip(*map(found.get, starts), strict=True)
+    loss, right, answers = (sum(column) for column in columns)
+    confusion = None
+    if counts[0] is not None:
+        confusion = tuple(tuple(row) for row in torch.stack(counts).sum(dim=0).tolist())
+    return Evaluation(loss / answers, 100 * right / answers, confusion)
 
 
 def compute_perplexity(loss: float, split: Split) -> Perplexity:

@@ -17,7 +17,7 @@ from mirrormargin.figures import Axis, Figure, Panel, Series, Table
 from mirrormargin.figures.palette import Look, choose_distinct_looks, find_group
 from mirrormargin.figures.weights import KINDS, draw_histograms, draw_shares, join_kinds, merge_bins
 from mirrormargin.training.differences import label_trainings, list_differences
-from mirrormargin.training.tasks import CLASSIFICATION, LANGUAGE, Task, read_task
+from mirrormargin.training.tasks import CLASSIFICATION, CORRELATION, LANGUAGE, Task, read_task
 
 __all__ = ["draw_trainings"]
 
@@ -27,12 +27,21 @@ CURVES = {
         "train_loss": ("training loss", Axis("loss", "log")),
         "validation_accuracy": ("validation accuracy", Axis("accuracy, %")),
     },
+    CORRELATION: {
+        "train_loss": ("training loss", Axis("loss", "log")),
+        "validation_matthews": ("correlation on validation data", Axis(CORRELATION.axis)),
+    },
     LANGUAGE: {
         "train_loss": ("training loss", Axis(LANGUAGE.axis)),
         "validation_loss": ("validation loss", Axis(LANGUAGE.axis)),
     },
 }
-PREFIX = {CLASSIFICATION: "trainings", LANGUAGE: "language-trainings"}  # of a figure's name
+# Of a figure's name.
+PREFIX = {
+    CLASSIFICATION: "trainings",
+    CORRELATION: "correlation-trainings",
+    LANGUAGE: "language-trainings",
+}
 GROUPS = {"blocks": "all block matrices", "attention": "attention matrices"}
 
 
@@ -45,17 +54,17 @@ class Training(NamedTuple):
 
 
 def draw_trainings(summaries: Mapping[str, Summary]) -> list[Figure]:
-    """Three figures of all classifiers together, and three of all language models.
+    """Three figures of all trainings that are judged by the same number.
 
     Args:
         summaries: What ``summary.json`` holds, by the name of the training's folder.
     """
     figures: list[Figure] = []
-    for task in (CLASSIFICATION, LANGUAGE):
+    for task in (CLASSIFICATION, CORRELATION, LANGUAGE):
         own = {
             name: summary
             for name, summary in summaries.items()
-            if read_task(summary["config"]) is task
+            if read_task(summary["config"]).measure == task.measure
         }
         figures += _draw_task(task, own) if own else []
     return figures
@@ -105,6 +114,13 @@ def _draw_curves(task: Task, trainings: Sequence[Training]) -> Figure:
             "Loss on training and on validation data after each epoch. In the table losses and"
             " perplexities on validation data, of the epoch that was best there; a word's is"
             " exp(total loss / number of words), ends of lines included."
+        )
+    elif task is CORRELATION:
+        title = "Trainings by epoch, judged by correlation"
+        caption = (
+            "Loss on training data and Matthews' correlation with the labels of validation data"
+            " after each epoch. In the table correlations in %, of the epoch that was best on"
+            " validation data."
         )
     else:
         title = "Trainings by epoch"
@@ -189,7 +205,7 @@ def _draw_pruning(task: Task, trainings: Sequence[Training]) -> Figure:
         )
         for look, one in zip(looks, found, strict=True)
     )
-    measure = task.measure.capitalize()
+    measure = "Matthews' correlation" if task is CORRELATION else task.measure.capitalize()
     columns = ("training", "unpruned", *(f"{100 * share[index]:g}% removed" for index in shown))
     return Figure(
         f"{PREFIX[task]}-pruning",

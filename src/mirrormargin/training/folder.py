@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mirrormargin.errors import DataError, TrainingError
 from mirrormargin.runs import check_seal, hold_folder, read_json, seal, write_atomically
-from mirrormargin.training.config import GradualPruning, TrainingConfig
+from mirrormargin.training.config import TrainingConfig, can_extend
 from mirrormargin.training.metrics import MetricsFile, read_rows
 from mirrormargin.training.settings import list_changes
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from mirrormargin.data import DataSet, InputForm
 
-__all__ = ["CONFIG", "SUMMARY", "Status", "TrainingFolder", "can_extend"]
+__all__ = ["CONFIG", "SUMMARY", "Status", "TrainingFolder"]
 
 CONFIG, METRICS, CHECKPOINT = "config.json", "metrics.jsonl", "checkpoint.safetensors"
 INPUTS, SUMMARY = "inputs.json", "summary.json"
@@ -51,16 +51,6 @@ REPORTED = ("command", "config", "epochs", "shares", "validation", "weights")
 PRUNED = {"safetensors": ".safetensors", "sparse": ".sparse.safetensors"}
 
 Status = Literal["empty", "foreign", "damaged", "begun", "resumable", "finished"]
-
-
-def can_extend(found: TrainingConfig, config: TrainingConfig) -> bool:
-    """Whether a training is the beginning of one with more epochs.
-
-    Gradual pruning is planned from the number of all steps: it cannot be extended.
-    """
-    if found.epochs >= config.epochs or isinstance(config.sparsifier, GradualPruning):
-        return False
-    return list_changes(found, config) == ["epochs"]
 
 
 class TrainingFolder:
@@ -278,13 +268,16 @@ class TrainingFolder:
         data: InputForm,
         final: Mapping[str, Tensor],
         selected: Mapping[str, Tensor],
+        architecture: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the inputs and both sets of weights: the training has ended."""
+        """Write the inputs and both sets of weights, with an encoder's sizes: it has ended."""
         from mirrormargin.training.tensor_files import write_tensors
 
         self._write_json(INPUTS, data.describe_form(), ensure_ascii=False)
+        more = {} if architecture is None else {"architecture": architecture}
+        document = {"config": config.as_dict(), **more}
         for name, weights in (("final", final), ("selected", selected)):
-            write_tensors(self.path / WEIGHTS[name], weights, {"config": config.as_dict()})
+            write_tensors(self.path / WEIGHTS[name], weights, document)
 
     def find_weights(self, name: str = "selected") -> Path:
         """The file of the ``final`` or ``selected`` weights.
@@ -314,6 +307,14 @@ class TrainingFolder:
             return state, TrainingConfig.from_dict(document["config"])
         except (KeyError, TypeError) as error:
             raise TrainingError(f"{path} is damaged: it names no configuration") from error
+
+    def read_architecture(self) -> dict[str, Any] | None:
+        """What :meth:`write_result` got; None for other models and earlier trainings."""
+        from mirrormargin.training.tensor_files import read_document
+
+        found = read_document(self.find_weights("final"))
+        architecture = found.get("architecture") if isinstance(found, dict) else None
+        return architecture if isinstance(architecture, dict) else None
 
     def read_inputs(self) -> InputForm:
         """How the model reads inputs, and what its classes are.

@@ -51,8 +51,8 @@ class Training:
         config: What was trained.
         folder: Where.
         epochs: One row for each epoch, as in the folder's metrics.
-        selected_epoch: The one with the best validation accuracy, or with the least validation loss
-            of a language model; the first of equals.
+        selected_epoch: The one that is best on validation data by what the task is judged by, such
+            as the accuracy, or the loss of a language model; the first of equals.
         final: Weights after the last epoch, by their plain names. Of processes that train together,
             the first has the weights, and the others have none.
         selected: Weights of the selected epoch.
@@ -95,9 +95,9 @@ def train_model(
             they share every batch, and the first writes the folder. None for one process.
         on_step: Called after every step with its number, the number of all steps and what is
             known: ``epoch``, its ``train_loss`` and ``train_accuracy`` so far, and
-            ``validation_accuracy`` and ``validation_loss`` of the best epoch so far, None in the
-            first epoch. If it raises KeyboardInterrupt, in any process, the training ends with a
-            checkpoint of that step.
+            ``validation_accuracy``, ``validation_loss`` and whatever else the task is judged by of
+            the best epoch so far, None in the first epoch. If it raises KeyboardInterrupt, in any
+            process, the training ends with a checkpoint of that step.
 
     Raises:
         TrainingError: If the folder holds another training, or one that is damaged, or an option
@@ -257,17 +257,17 @@ class _Loop:
     def end_epoch(self, metrics: MetricsFile) -> None:
         """Evaluate, keep the weights if they are the best so far, and see whether it is over."""
         config, position = self.config, self.state.position
-        loss, accuracy = evaluate(
-            self.model, self.data.validation, config.validation_size, self.ranks
-        )
-        self.check_loss(loss)
+        found = evaluate(self.model, self.data.validation, config.validation_size, self.ranks)
+        self.check_loss(found.loss)
         row: dict[str, Any] = {
             "epoch": position.epoch + 1,
             "train_loss": round(position.epoch_loss / self.num_batches, 6),
             "train_accuracy": round(100 * position.epoch_right / self.num_answers, 4),
-            "validation_loss": round(loss, 6),
-            "validation_accuracy": round(accuracy, 4),
+            "validation_loss": round(found.loss, 6),
+            "validation_accuracy": round(found.accuracy, 4),
         }
+        for name in config.task.measures:
+            row.setdefault(f"validation_{name}", round(getattr(found, name), 4))
         if config.paper_protocol:
             test = evaluate(self.model, self.data.test, config.protocol_size, self.ranks)
             row["test_accuracy"] = round(test.accuracy, 4)
@@ -292,7 +292,9 @@ class _Loop:
         state, position = self.state, self.state.position
         final = self.ranks.collect(collect_weights(self.model))
         if self.ranks.is_first:
-            self.folder.write_result(self.config, self.data, final, state.selected)
+            # Of a pretrained encoder, what is needed to use its weights without the checkpoint.
+            architecture = getattr(state.model, "architecture", None)
+            self.folder.write_result(self.config, self.data, final, state.selected, architecture)
         return Training(
             config=self.config,
             folder=self.folder,
@@ -320,7 +322,9 @@ class _Loop:
         steps, selected = max(position.batch, 1), position.selected_epoch
         answers = self.num_answers * steps / self.num_batches
         best = position.epochs[selected - 1] if selected else {}
+        column = f"validation_{self.config.task.measure}"
         return {
+            column: best.get(column),
             "epoch": position.epoch + 1,
             "train_loss": position.epoch_loss / steps,
             "train_accuracy": 100 * position.epoch_right / answers,

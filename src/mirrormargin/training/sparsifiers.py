@@ -56,7 +56,8 @@ def build_sparsifier(
 class _L1(Sparsifier):
     def __init__(self, strength: float, model: nn.Module) -> None:
         self.strength = strength
-        self.matrices = list(select_matrices(model, "blocks").values())
+        chosen = select_matrices(model, "blocks").values()
+        self.matrices = [matrix for matrix in chosen if matrix.requires_grad]
 
     @torch.no_grad()
     def after_backward(self) -> None:

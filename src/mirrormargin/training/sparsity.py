@@ -32,9 +32,11 @@ __all__ = [
 ]
 
 # The last part of a name before ".weight": ours, Hugging Face BERT and ViT, DistilBERT, Llama.
+# ModernBERT has query, key and value below each other in one matrix.
 PATTERNS = {kind: rf"(^|\.)({kind}|{kind[0]}_lin|{kind[0]}_proj)\.weight$" for kind in KINDS}
+FUSED = r"(^|\.)Wqkv\.weight$"
 GROUPS = {
-    "attention": "|".join(PATTERNS.values()),
+    "attention": "|".join([*PATTERNS.values(), FUSED]),
     "blocks": r"(^|\.)(blocks|layers?|h)\.\d+\.(.*\.)?\w*weight$",
 }
 
@@ -153,9 +155,22 @@ def summarize_attention_weights(
     Raises:
         TrainingError: If the model has no matrices of one of these names.
     """
+    model = _split_fused(model)
     groups = {kind: select_matrices(model, pattern) for kind, pattern in PATTERNS.items()}
     groups["all"] = {name: w for group in groups.values() for name, w in group.items()}
     return {kind: measure_sparsity(group, threshold, **options) for kind, group in groups.items()}
+
+
+def _split_fused(model: nn.Module | Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Parameters by name, matrices of query, key and value in one as three of them."""
+    tensors: dict[str, Tensor] = {
+        **(dict(model.named_parameters()) if isinstance(model, nn.Module) else model)
+    }
+    for name in [name for name in tensors if re.search(FUSED, name)]:
+        parts = tensors.pop(name).chunk(3)
+        for kind, part in zip(("query", "key", "value"), parts, strict=True):
+            tensors[name.replace("Wqkv", kind)] = part
+    return tensors
 
 
 def select_matrices(

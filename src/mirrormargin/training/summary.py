@@ -20,7 +20,7 @@ from mirrormargin.errors import TrainingError
 from mirrormargin.training.building import build_model
 from mirrormargin.training.config import TrainingConfig
 from mirrormargin.training.configurations import format_command
-from mirrormargin.training.evaluation import compute_perplexity, evaluate
+from mirrormargin.training.evaluation import Evaluation, compute_perplexity, evaluate
 from mirrormargin.training.loop import Training
 from mirrormargin.training.pruning import pruning_curve
 from mirrormargin.training.sparsity import (
@@ -28,7 +28,7 @@ from mirrormargin.training.sparsity import (
     select_matrices,
     summarize_attention_weights,
 )
-from mirrormargin.training.tasks import CLASSIFICATION, LANGUAGE, Task
+from mirrormargin.training.tasks import LANGUAGE, Task
 from mirrormargin.training.token_selection import score_token_selection
 
 __all__ = ["SHARES", "describe_origin", "describe_weights", "summarize_training"]
@@ -72,8 +72,9 @@ def summarize_training(
         test data, the attention matrices: accuracy with each of SHARES of their entries removed);
         ``weights``; for models of reviews ``selection``. For a language model there are losses
         instead of accuracies and, of the selected epoch, ``perplexity`` and ``word_perplexity``
-        (None if words are not known); if a test part is wanted that the data lacks, ``has_test`` is
-        False.
+        (None if words are not known); where a task has more measures than the one that it is judged
+        by, ``others`` has those of the selected epoch. If a test part is wanted that the data
+        lacks, ``has_test`` is False.
     """
     task = training.config.task
     model = build_model(training.config, data).to(device)
@@ -113,7 +114,13 @@ def summarize_training(
     model.load_state_dict(training.selected)
     for name, split in parts.items():
         is_last = training.selected_epoch == len(training.epochs)
-        measured = summary[name]["last"] if is_last else _measure(model, split, task)
+        if is_last and not task.others:
+            measured = summary[name]["last"]
+        else:
+            found = evaluate(model, split)
+            measured = _round(found, task.measure)
+            if task.others:
+                summary[name]["others"] = {other: _round(found, other) for other in task.others}
         summary[name]["selected"] = measured
         if task is LANGUAGE:
             perplexity = compute_perplexity(measured, split)
@@ -146,8 +153,11 @@ def _describe_final(
 
 def _measure(model: nn.Module, split: Split, task: Task, size: int | None = None) -> float:
     """What a task is judged by."""
-    found = evaluate(model, split, size)
-    return round(found.accuracy, 4) if task is CLASSIFICATION else round(found.loss, 6)
+    return _round(evaluate(model, split, size), task.measure)
+
+
+def _round(found: Evaluation, measure: str) -> float:
+    return round(getattr(found, measure), 6 if measure == "loss" else 4)
 
 
 def describe_weights(model: nn.Module) -> dict[str, Any]:
