@@ -16,6 +16,7 @@ from mirrormargin.cli.trained_model import (
     Weights,
     describe_weights,
     find_weights,
+    load_asked,
     load_unchanged_data,
 )
 from mirrormargin.errors import TrainingError
@@ -34,6 +35,7 @@ app = App(
                 "evaluate runs/imdb --weights runs/imdb/pruned-0.95.safetensors",
                 "a pruned model",
             ),
+            ("evaluate runs/sst2 --delta a.safetensors b.safetensors", "a base with deltas"),
         )
     ),
 )
@@ -49,6 +51,10 @@ def evaluate(
     text_column: Annotated[str | None, Parameter(metavar="NAME")] = None,
     label_column: Annotated[str | None, Parameter(metavar="NAME")] = None,
     weights: Weights = "selected",
+    delta: Annotated[
+        tuple[Path, ...],
+        Parameter(metavar="FILE", consume_multiple=True),
+    ] = (),
     data_dir: DataFolder | None = None,
     download: Download = False,
     json: Json = False,
@@ -62,6 +68,8 @@ def evaluate(
             or a folder with a folder of images for each class. For a language model, any text.
         text_column: Column of the texts in that file. [default: as in training]
         label_column: Column of the labels in that file. [default: as in training]
+        delta: Measure the pretrained model with the changes in each of these files, which
+            mirrormargin delta wrote, instead of the weights of the training.
     """
     from mirrormargin import training
     from mirrormargin.data.language_sets import read_text, thin_windows
@@ -94,7 +102,9 @@ def evaluate(
         part = read_text(data, form) if is_text else encode_labelled(data, form, *columns)
         if form.kind == "text":
             num_empty = sum(not text for _, text, _ in number_labelled_texts(data, *columns))
-    found = training.evaluate(training.load_model(folder, form, weights), part)
+    files: list[Path | None] = [*delta] or [None]
+    measured = [training.evaluate(load_asked(trained, form, weights, one), part) for one in files]
+    found = measured[0]
     loss, accuracy = found
     short = Path(name).name if os.path.isabs(name) else name
     where = f"{short}, {split}" if data is None else name
@@ -106,26 +116,34 @@ def evaluate(
         return 0
     task = trained.read_config().task
     more = [name for name in task.measures if name not in ("accuracy", "loss")]
+    rows, reports = [], []
+    for file, one in zip(files, measured, strict=True):
+        others = {name: getattr(one, name) for name in more}
+        label = [] if file is None else [file.name]
+        shown = [task.format_measure(name, value) for name, value in others.items()]
+        cells = [f"{one.accuracy:.2f}%", *shown, f"{one.loss:.4f}", f"{len(part):,}", where]
+        rows.append([*label, *cells])
+        reports.append({"loss": one.loss, "accuracy": one.accuracy, **others})
     if json:
-        print_json(
-            {
-                "folder": str(folder),
-                "weights": weights,
-                "data": name,
-                "split": split,
-                "examples": len(part),
-                "empty": num_empty,
-                "loss": loss,
-                "accuracy": accuracy,
-                **{name: getattr(found, name) for name in more},
-            }
-        )
+        known = {
+            "folder": str(folder),
+            "weights": weights,
+            "data": name,
+            "split": split,
+            "examples": len(part),
+            "empty": num_empty,
+        }
+        if delta:
+            of_files = zip(delta, reports, strict=True)
+            print_json(known | {"deltas": [{"file": str(f), **one} for f, one in of_files]})
+        else:
+            print_json(known | reports[0])
         return 0
-    others = [task.format_measure(name, getattr(found, name)) for name in more]
-    row = [f"{accuracy:.2f}%", *others, f"{loss:.4f}", f"{len(part):,}", where]
-    print_table(["accuracy", *more, "loss", "examples", "data"], [row])
+    header = ["accuracy", *more, "loss", "examples", "data"]
+    print_table([*["delta"] * bool(delta), *header], rows)
     if not quiet:
-        say(f"\n{describe_weights(weights)}")
+        base = "by the pretrained model with the changes in each file"
+        say(f"\n{base if delta else describe_weights(weights)}")
         if num_empty:
             say(f"left out: {num_empty:,} without a text")
     return 0

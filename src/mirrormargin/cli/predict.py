@@ -22,7 +22,14 @@ from mirrormargin.cli.language_models import (
 )
 from mirrormargin.cli.options import Count, Json, Number, Positive, Quiet, show_examples
 from mirrormargin.cli.terminal import print_json, print_table, say, warn
-from mirrormargin.cli.trained_model import Trained, Weights, describe_weights, find_weights
+from mirrormargin.cli.trained_model import (
+    DeltaFile,
+    Trained,
+    Weights,
+    describe_weights,
+    find_weights,
+    load_asked,
+)
 from mirrormargin.errors import DataError, TrainingError, suggest
 
 if TYPE_CHECKING:
@@ -35,7 +42,16 @@ __all__ = ["app", "predict"]
 WIDEST = 60  # letters of a text that a line shows
 MOST = 5  # tokens that a line shows
 OPTIONS = (
-    *("--lines", "--text-column", "--weights", "--attention", "--json", "--quiet", "--help"),
+    *(
+        "--lines",
+        "--text-column",
+        "--weights",
+        "--delta",
+        "--attention",
+        "--json",
+        "--quiet",
+        "--help",
+    ),
     *("--text", "--tokens", "--temperature", "--seed"),
 )
 LANGUAGE = Group("Language models", sort_key=50)
@@ -66,6 +82,7 @@ app = App(
                 "predict runs/imdb 'A dull film.' --weights runs/imdb/pruned-0.95.safetensors",
                 "by a pruned model",
             ),
+            ("predict runs/sst2 'Not bad.' --delta task.safetensors", "the base and a delta"),
         ),
         more=INPUTS,
     ),
@@ -91,6 +108,7 @@ def predict(
     lines: bool = False,
     text_column: Annotated[str | None, Parameter(metavar="NAME")] = None,
     weights: Weights = "selected",
+    delta: DeltaFile | None = None,
     attention: bool = False,
     text: Annotated[str | None, Parameter(group=LANGUAGE, allow_leading_hyphen=True)] = None,
     tokens: Annotated[Positive | None, Parameter(group=LANGUAGE)] = None,
@@ -164,7 +182,7 @@ def predict(
     if cut and not quiet:
         which = "1 input was" if len(cut) == 1 else f"{len(cut):,} inputs were"
         warn(f"{which} cut at {form.shape[0]} tokens")
-    model = training.load_model(folder, form, weights)
+    model = load_asked(trained, form, weights, delta)
     answers = []
     for index, (number, text, row, shares) in enumerate(
         zip(numbers, asked, rows, compute_probabilities(model, rows).tolist(), strict=True)
@@ -186,13 +204,14 @@ def predict(
             answer["attention"] = _look(model, form, row)
         answers.append(answer)
     if json:
-        print_json({"folder": str(folder), "weights": weights, "predictions": answers})
+        used = weights if delta is None else str(delta)
+        print_json({"folder": str(folder), "weights": used, "predictions": answers})
     else:
         special = set(name_tokens(sorted(_find_special(form)), form)) if attention else None
         _print(answers, special)
         if not quiet:
             _say_unknown(answers)
-            say(f"\n{describe_weights(weights)}")
+            say(f"\n{describe_weights(weights, delta)}")
     return 0
 
 

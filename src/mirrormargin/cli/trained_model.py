@@ -10,10 +10,20 @@ from cyclopts import Parameter
 from mirrormargin.errors import TrainingError
 
 if TYPE_CHECKING:
-    from mirrormargin.data import DataSet
+    from torch import nn
+
+    from mirrormargin.data import DataSet, InputForm
     from mirrormargin.training import TrainingFolder
 
-__all__ = ["Trained", "Weights", "describe_weights", "find_weights", "load_unchanged_data"]
+__all__ = [
+    "DeltaFile",
+    "Trained",
+    "Weights",
+    "describe_weights",
+    "find_weights",
+    "load_asked",
+    "load_unchanged_data",
+]
 
 # The arguments of all commands that use a trained model.
 Trained = Annotated[Path, Parameter(help="The folder of a training, from mirrormargin train.")]
@@ -25,6 +35,33 @@ Weights = Annotated[
         " mirrormargin prune wrote.",
     ),
 ]
+DeltaFile = Annotated[
+    Path,
+    Parameter(
+        metavar="FILE",
+        help="Use the pretrained model with the changes that mirrormargin delta wrote, instead of"
+        " the weights of the training.",
+    ),
+]
+
+
+def load_asked(
+    folder: TrainingFolder, form: InputForm, weights: str, delta: Path | None
+) -> nn.Module:
+    """The model with the weights, or the base with the delta, that a command was given.
+
+    Raises:
+        TrainingError: If both are given.
+    """
+    from mirrormargin.training import load_model
+
+    if delta is None:
+        return load_model(folder, form, weights)
+    if weights != "selected":
+        raise TrainingError("--weights and --delta are both given: leave out one of the two")
+    from mirrormargin.training.fine_tuning import apply_delta
+
+    return apply_delta(folder, delta)
 
 
 def find_weights(folder: TrainingFolder, weights: str) -> str:
@@ -47,8 +84,10 @@ def find_weights(folder: TrainingFolder, weights: str) -> str:
     )
 
 
-def describe_weights(weights: str) -> str:
+def describe_weights(weights: str, delta: Path | None = None) -> str:
     """A line that says which weights were used."""
+    if delta is not None:
+        return f"by the pretrained model with the changes in {delta}"
     meaning = {
         "selected": "the weights of the best epoch on validation data (selected)",
         "final": "the weights of the last epoch (final)",

@@ -13,7 +13,7 @@ from mirrormargin.cli.options import Count, Exponent, Number, Positive, Share
 from mirrormargin.cli.own_data import is_own
 from mirrormargin.errors import DataError, TrainingError
 from mirrormargin.training.config import ADAPTIVE, OPTIMIZERS, WITH_EXPONENT, Precision
-from mirrormargin.training.configurations import find_configuration
+from mirrormargin.training.configurations import center_configuration, find_configuration
 from mirrormargin.training.settings import override, parse_override
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ class SettingOptions:
         momentum: Momentum of MirrorDescent, SGD and SNGD.
         weight_decay: Decoupled for AdamW and MirrorAdam. [default: that of the configuration; 0.01
             with --optimizer AdamW]
+        center: Fine-tune by a sparse change: block matrices move from the pretrained weights in the
+            geometry of p = 1.1, the head is trained as well, everything else stays. See also
+            mirrormargin delta.
         schedule: Learning rate after the warmup.
         warmup: Share of all steps in which the learning rate rises.
         epochs: Passes through the data.
@@ -76,6 +79,7 @@ class SettingOptions:
     p: Annotated[Exponent | None, Parameter(group=OPTIMIZER)] = None
     momentum: Annotated[Number | None, Parameter(group=OPTIMIZER)] = None
     weight_decay: Annotated[Number | None, Parameter(group=OPTIMIZER)] = None
+    center: Annotated[bool, Parameter(group=OPTIMIZER)] = False
     schedule: Annotated[
         Literal["constant", "cosine", "linear"] | None, Parameter(group=OPTIMIZER)
     ] = None
@@ -105,6 +109,7 @@ NAMES = {
     "p": "optimizer.p",
     "momentum": "optimizer.momentum",
     "weight_decay": "optimizer.weight_decay",
+    "center": "optimizer.center",
     "seed_init": "seeds.init",
     "seed_order": "seeds.order",
     "seed_dropout": "seeds.dropout",
@@ -128,6 +133,8 @@ def read_config(
             such value.
     """
     config = _find_configuration(name)
+    if settings.center:
+        config = center_configuration(config)
     changes = _read_settings(seed, settings)
     given = [text.partition("=")[0] for text in assignments]
     if settings.optimizer is not None and settings.optimizer != config.optimizer.name:
@@ -265,6 +272,7 @@ def _change_optimizer(
             "optimizer.scale": None,
             "optimizer.step_rule": "constant",
             "optimizer.max_lr": None,
+            "optimizer.center": False,
             "optimizer.beta2": config.optimizer.beta2 if is_alike else None,
             "optimizer.groups": [],
         },

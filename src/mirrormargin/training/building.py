@@ -240,6 +240,7 @@ def _build(config: OptimizerConfig, params: Any) -> Optimizer:
     decay: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
     state = None if config.state_dtype is None else getattr(torch, config.state_dtype)
     mirror: dict[str, Any] = {"p": config.p, "scale": config.scale, "state_dtype": state}
+    mirror["center"] = config.center
     betas = (0.9, 0.999 if config.beta2 is None else config.beta2)
     if config.name not in ADAPTIVE:
         _refuse(config, "beta2")
@@ -273,7 +274,7 @@ def _build(config: OptimizerConfig, params: Any) -> Optimizer:
     if config.name == "MirrorAdam":
         _refuse(config, "momentum")
         return MirrorAdam(params, **decay, **mirror, betas=betas)
-    _refuse(config, "p", "scale")
+    _refuse(config, "p", "scale", "center")
     if config.name == "SNGD":
         return MirrorDescent(
             params,

@@ -129,7 +129,8 @@ class OptimizerConfig(Settings):
     ``groups`` gives parameters whose name matches a shell-style pattern other options, such as
     ``(("blocks.*", {"p": 1.1}),)``; the first match wins, and all others keep the options here.
     ``beta2``, the decay rate of squared gradients, is 0.999 unless it is given. ``state_dtype`` is
-    what this library's optimizers keep u and moments in.
+    what this library's optimizers keep u and moments in. With ``center`` mirror optimizers train
+    the change of the initial weights.
     """
 
     name: str
@@ -143,6 +144,7 @@ class OptimizerConfig(Settings):
     beta2: Beta | None = None
     groups: Groups = ()
     state_dtype: Literal["float32", "bfloat16"] | None = None
+    center: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -34,6 +34,7 @@ from mirrormargin.training.settings import describe_unknown, list_changes, overr
 __all__ = [
     "CONFIGURATIONS",
     "PAPER_RATES",
+    "center_configuration",
     "find_configuration",
     "format_command",
     "list_overrides",
@@ -261,6 +262,31 @@ _FITTED = (
 )
 
 CONFIGURATIONS = {config.name: config for config in (*_CONFIGURATIONS, *_FITTED)}
+
+
+def center_configuration(config: TrainingConfig) -> TrainingConfig:
+    """The same fine-tuning by a sparse change: matrices centred at the pretrained weights, p = 1.1.
+
+    The head is trained at p = 2, and everything else stays as it is.
+
+    Raises:
+        TrainingError: If the model is not pretrained.
+    """
+    if not isinstance(config.model, EncoderModel):
+        raise TrainingError(
+            f"{config.name} trains a model from the start, with nothing to centre its weights at:"
+            " choose a configuration that fine-tunes, such as sst2/minilm"
+        )
+    head = {"p": 2.0, "lr": 1e-3, "weight_decay": 0.0, "center": False}
+    return replace(
+        config,
+        optimizer=OptimizerConfig(
+            "MirrorAdam", 1e-2, p=1.1, center=True, groups=(("head.*", head),)
+        ),
+        schedule="cosine",
+        warmup=0.1,
+        trainable=("blocks", "head.*"),
+    )
 
 
 def find_configuration(
