@@ -10,7 +10,7 @@ pytestmark = pytest.mark.distributed
 
 @pytest.fixture(scope="module")
 def server():
-    server = RankServer(["rank_steps"])
+    server = RankServer(["rank_steps", "rank_models", "rank_checkpoints", "rank_messages"])
     yield server
     server.close()
 
@@ -35,7 +35,7 @@ def test_copies_are_not_counted_and_two_axes_are_added(server):
 
 @pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_models_under_fsdp_and_ddp_train_as_one_process(server, count):
-    server.run("rank_steps:check_models", count)
+    server.run("rank_models:check_models", count)
 
 
 def test_ranks_agree_on_bad_gradients_and_refuse_alike(server):
@@ -43,7 +43,7 @@ def test_ranks_agree_on_bad_gradients_and_refuse_alike(server):
 
 
 def test_parameters_may_be_replaced_before_the_first_step(server):
-    server.run("rank_steps:check_swaps", 2)
+    server.run("rank_models:check_swaps", 2)
 
 
 @pytest.mark.parametrize("flat", [False, True])
@@ -58,13 +58,13 @@ def test_parameters_may_be_replaced_before_the_first_step(server):
 )
 def test_checkpoints_go_from_two_ranks_to_one_and_to_three(server, name, flat, tmp_path):
     two, one, three = (str(tmp_path / name) for name in ("two", "one", "three"))
-    server.run("rank_steps:save", 2, two, name, flat)
-    server.run("rank_steps:continue_training", 1, one, name, flat, two, 3, 4)
-    server.run("rank_steps:continue_training", 3, three, name, flat, one, 4, 6)
+    server.run("rank_checkpoints:save", 2, two, name, flat)
+    server.run("rank_checkpoints:continue_training", 1, one, name, flat, two, 3, 4)
+    server.run("rank_checkpoints:continue_training", 3, three, name, flat, one, 4, 6)
 
 
 def test_a_step_sends_little_however_many_tensors_there_are(server):
-    [said] = server.run("rank_steps:count_messages", 2)
+    [said] = server.run("rank_messages:count_messages", 2)
     counts = json.loads(said)
     for few, many in ((5, 50),):
         for name in ("constant", "MirrorAdam"):
