@@ -119,7 +119,7 @@ class MirrorOptimizer(Optimizer):
         return self._make_batches()
 
     def _make_captured_batches(self) -> list[CapturedBatch]:
-        batches = []
+        batches, traced = [], torch.compiler.is_compiling()
         for number, group in enumerate(self.param_groups):
             for wide in (True, False):  # those without a dual, perhaps, and those with one
                 params: list[Tensor] = []
@@ -128,7 +128,9 @@ class MirrorOptimizer(Optimizer):
                 states: list[Tensor] = []
                 kappas: list[float] = []
                 numbers: list[int] = []
-                self._init_group(group, wide, params, owners, grads, states, kappas, numbers)
+                self._init_group(
+                    group, wide, traced, params, owners, grads, states, kappas, numbers
+                )
                 if not params:
                     continue
                 own = group["potential"]
@@ -146,6 +148,7 @@ class MirrorOptimizer(Optimizer):
         self,
         group: dict[str, Any],
         wide: bool,
+        traced: bool,
         params: list[Tensor],
         owners: list[Tensor],
         grads: list[Tensor],
@@ -159,7 +162,7 @@ class MirrorOptimizer(Optimizer):
         self._check_group(group, reads=reads)
         self._refuse_capture(group)
         if any(map(is_sharded, group["params"])):
-            options.refuse_captured_sums(group)
+            options.refuse_captured_shards(group, traced)
         if reads:
             self._begin()
         self._find_scales(number)
