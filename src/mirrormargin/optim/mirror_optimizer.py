@@ -309,22 +309,24 @@ class MirrorOptimizer(Optimizer):
     @torch.no_grad()
     def _is_admitted(self, batches: Sequence[AnyBatch]) -> bool:
         """Whether to step at all, by the groups' policy on nan and inf in gradients."""
-        for batch in batches:
-            if batch.group["nonfinite"] == "propagate":
+        ours = [batch for batch in batches if batch.group["nonfinite"] != "propagate"]
+        if not ours:
+            return True
+        pairs = [(batch, owner) for batch in ours for owner in batch.owners]
+        flags = [float(not grad.isfinite().all()) for batch in ours for grad in batch.grads]
+        own = torch.tensor(flags, dtype=torch.float64)
+        found = combine_largest(own, [owner for _, owner in pairs])  # processes are asked once
+        for (batch, owner), is_bad in zip(pairs, found.tolist(), strict=True):
+            if not is_bad:
                 continue
-            flags = [float(not grad.isfinite().all()) for grad in batch.grads]
-            bad = combine_largest(torch.tensor(flags, dtype=torch.float64), batch.owners)
-            for owner, is_bad in zip(batch.owners, bad.tolist(), strict=True):
-                if not is_bad:
-                    continue
-                if batch.group["nonfinite"] == "skip":
-                    return False
-                index = next(i for i, p in enumerate(batch.group["params"]) if p is owner)
-                raise NonFiniteGradientError(
-                    f"the gradient of {self._label(batch.number, index)} holds nan or inf; no "
-                    'parameter was changed. Lower lr or clip gradients; nonfinite="skip" skips '
-                    "such steps"
-                )
+            if batch.group["nonfinite"] == "skip":
+                return False
+            index = next(i for i, p in enumerate(batch.group["params"]) if p is owner)
+            raise NonFiniteGradientError(
+                f"the gradient of {self._label(batch.number, index)} holds nan or inf; no "
+                'parameter was changed. Lower lr or clip gradients; nonfinite="skip" skips '
+                "such steps"
+            )
         return True
 
     def _find_scales(self, only: int | None = None) -> None:
@@ -337,15 +339,15 @@ class MirrorOptimizer(Optimizer):
             if one[2]["scale"] == "rms" and "scale" not in self.state[one[3]]
             if only is None or one[0] == only
         ]
-        params = [param for *_, param in new]
-        for (number, index, _, _), one in zip(new, are_zero(params), strict=True):
-            if one:
+        found = find_root_mean_squares([param for *_, param in new])
+        for (number, index, _, _), rms in zip(new, found, strict=True):
+            if rms == 0:
                 raise OptimizerError(
                     f'scale="rms" is not known for {self._label(number, index)}, which starts'
                     " at 0: train it at p = 2 (mirrormargin.mirror_groups sorts parameters"
                     " so), or give a number as scale"
                 )
-        for param, rms in zip(params, find_root_mean_squares(params), strict=True):
+        for (*_, param), rms in zip(new, found, strict=True):
             self.state[param]["scale"] = rms
 
     def _find_kappa(
