@@ -9,13 +9,14 @@ import math
 import pytest
 import torch
 from rank_models import Net, shard
-from rank_tensors import compare, draw, give, group, make, spread, step_both
+from rank_tensors import NUM_STEPS, compare, draw, get_whole, give, group, make, spread, step_both
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import Shard
 
 import mirrormargin as mm
 from mirrormargin.errors import NonFiniteGradientError, OptimizerError
+from mirrormargin.geometry.compiler import has_numba
 from tools.soak.processes import report
 
 EXPONENTS = (1.1, 1.5, 2.0, 3.0, 5.0)
@@ -49,15 +50,36 @@ def list_cases(dtype, full):
                 yield mm.MirrorDescent, {"lr": 0.05, "p": p, **PATHS[path], **options}, path
 
 
+def watch_compiled_steps():
+    """A list that grows whenever compiled code steps the tensors of a group."""
+    made = []
+
+    def watch(step):
+        def noted(*tensors, **options):
+            made.append(step)
+            step(*tensors, **options)
+
+        return noted
+
+    if has_numba():
+        from mirrormargin.optim import compiled
+
+        compiled.mirror_descent = watch(compiled.mirror_descent)
+        compiled.mirror_adam = watch(compiled.mirror_adam)
+    return made
+
+
 def check_product(launch, dtype_name, full):
     """Every rule, exponent, path and option: equal to one process."""
     dtype, worst, num = getattr(torch, dtype_name), {}, 0
     rank, count = launch["rank"], launch["count"]
+    compiled = watch_compiled_steps()
     with group(launch):
         mesh = init_device_mesh("cpu", (count,))
         weights, grads = draw(dtype)
         for kind, options, path in list_cases(dtype, full):
             own = dict(options)
+            compiled.clear()
             if own.get("step_rule") == "polyak":
                 own["loss_over"] = "rank"  # of whole tensors: they get the mean
             whole, parts, one, two = make(kind, weights, mesh, [Shard(0)], own, num_whole=1)
@@ -67,39 +89,11 @@ def check_product(launch, dtype_name, full):
             if own.get("state_dtype") is torch.bfloat16:
                 assert difference == 0, (kind, own)  # the same bits are drawn
             assert difference <= tolerance, (kind, own, difference)
+            if path != "compiled" or has_numba():  # whole tensors and shards are stepped by it
+                assert len(compiled) == (2 * NUM_STEPS if path == "compiled" else 0), (kind, own)
             worst[path] = max(worst.get(path, 0.0), difference)
             num += 1
     report(json.dumps({"cases": num, "worst": worst}))
-
-
-def check_meshes(launch):
-    """HSDP and two axes that cut: four ranks in a square."""
-    with group(launch):
-        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("copies", "parts"))
-        for placements in (
-            [Replicate(), Shard(0)],
-            [Shard(0), Shard(0)],
-            [Replicate(), Replicate()],
-        ):
-            for rule, p in itertools.product(("normalized", "polyak"), (1.1, 2.0)):
-                weights, grads = draw(torch.float64, seed=1)
-                options = {"lr": 0.05, "p": p, "step_rule": rule, "max_lr": 0.5, "scale": "rms"}
-                whole, parts, one, two = make(
-                    mm.MirrorDescent, weights, mesh, placements, {**options, "loss_over": "rank"}
-                )
-                step_both(mm.MirrorDescent, options, one, two, whole, parts, grads,
-                          launch["rank"], launch["count"])  # fmt: skip
-                difference = compare(whole, parts, one, two, 1e-12)
-                assert difference <= 1e-12, (placements, rule, p, difference)
-        weights, grads = draw(torch.float32)
-        matrix = nn.Parameter(spread(weights[0], mesh, [Shard(0), Shard(1)]))
-        other = nn.Parameter(weights[0].clone())
-        for param in (matrix, other):
-            optimizer = mm.MirrorAdam([param], lr=0.02, p=1.1, state_dtype=torch.bfloat16)
-            for step in grads:
-                give([param], [step[0]])
-                optimizer.step()
-        assert torch.equal(matrix.full_tensor(), other)
 
 
 def check_rules(launch):
@@ -214,3 +208,35 @@ def check_groups(mesh):
     groups = mm.mirror_groups(model, p=1.1)
     mirrored = [p for one in groups if one.get("p") == 1.1 for p in one["params"]]
     assert len(mirrored) == 1, mm.describe_groups(groups)
+
+
+def check_captured_steps(launch):
+    """On shards capturable steps are the usual ones, and torch.compile is refused."""
+    cases = (
+        (mm.MirrorAdam, {"lr": 0.02, "p": 1.1}),
+        (mm.MirrorAdam, {"lr": 0.02, "p": 1.5, "scale": "rms", "amsgrad": True}),
+        (mm.MirrorDescent, {"lr": 0.05, "p": 1.1, "momentum": 0.9}),
+    )
+    with group(launch):
+        mesh = init_device_mesh("cpu", (launch["count"],))
+        weights, grads = draw(torch.float32)
+        for kind, options in cases:
+            whole, _, one, _ = make(kind, weights, mesh, [Shard(0)], options)
+            _, parts, _, two = make(
+                kind, weights, mesh, [Shard(0)], {**options, "capturable": True}
+            )
+            for step in grads:
+                for params, optimizer in ((whole, one), (parts, two)):
+                    give(params, step)
+                    optimizer.step()
+            assert compare(whole, parts, one, two, 1e-6) <= 1e-6
+            for is_capturable in (False, True):
+                own = {**options, "capturable": is_capturable}
+                _, parts, _, two = make(kind, weights, mesh, [Shard(0)], own, num_whole=1)
+                give(parts, grads[0])
+                torch._dynamo.reset()
+                # torch wraps the error in one of its own.
+                with pytest.raises(Exception, match="takes no steps of parameters that are"):
+                    torch.compile(two.step, backend="eager")()
+                for part, weight in zip(parts, weights, strict=True):
+                    assert torch.equal(get_whole(part.detach()), weight)
