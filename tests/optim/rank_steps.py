@@ -12,7 +12,7 @@ from rank_models import Net, shard
 from rank_tensors import NUM_STEPS, compare, draw, get_whole, give, group, make, spread, step_both
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Shard
+from torch.distributed.tensor import DTensor, Shard
 
 import mirrormargin as mm
 from mirrormargin.errors import NonFiniteGradientError, OptimizerError
@@ -135,6 +135,7 @@ def check_rules(launch):
             for part, weight in zip(parts, weights, strict=True):
                 assert torch.equal(part.full_tensor(), weight)
         check_writes(mesh, weights, grads)
+        check_layouts(mesh, launch["rank"])
         check_refusals(mesh, weights, grads)
         check_groups(mesh)
 
@@ -153,6 +154,34 @@ def check_writes(mesh, weights, grads):
             for tensor in (*whole, *map(find, parts)):
                 tensor.mul_(tensor > 0.05)
         assert compare(whole, parts, one, two, 1e-6) <= 1e-6
+
+
+def check_layouts(mesh, rank):
+    """Transposed in memory, two rows are not contiguous here, and one row is on the next rank."""
+
+    def cut(whole):
+        own = whole.chunk(2)[rank].mT.clone(memory_format=torch.contiguous_format).mT
+        stride = whole.mT.contiguous().mT.stride()
+        return DTensor.from_local(
+            own, mesh, [Shard(0)], run_check=False, shape=whole.shape, stride=stride
+        )
+
+    first, steps = draw(torch.float32)
+    weights, *grads = ([step[0], step[0][:3], *step[1:]] for step in (first, *steps))
+    for options in ({"step_rule": "normalized"}, {"momentum": 0.9, "caution": True}):
+        whole, parts, one, two = make(
+            mm.MirrorDescent, weights, mesh, [Shard(0)], {"lr": 0.1, "p": 1.5, **options}
+        )
+        parts[1] = nn.Parameter(cut(weights[1]))
+        two.param_groups[0]["params"][1] = parts[1]
+        for step in grads:
+            give(whole, step)
+            give(parts, step)
+            parts[1].grad = cut(step[1])
+            one.step()
+            two.step()
+        difference = compare(whole, parts, one, two, 1e-6)
+        assert difference <= 1e-6, (options, difference)
 
 
 class Coupled(mm.Potential):

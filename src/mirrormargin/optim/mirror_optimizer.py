@@ -199,10 +199,12 @@ class MirrorOptimizer(Optimizer):
                     continue
                 local = get_local(param)
                 is_usual = local.is_cpu and local.is_contiguous()
+                if local is not param:
+                    is_usual = is_usual and param.is_contiguous()
                 kind = (type(local), local.dtype) if is_usual else None
                 batch = alike.get(kind)
                 if batch is None:
-                    path = choose_path(group, local)
+                    path = choose_path(group, local, param)
                     key = batch_key(path, param)
                     if key not in found:
                         found[key] = Batch(group, number, path, _potential(group), self._seen)
@@ -400,7 +402,7 @@ class MirrorOptimizer(Optimizer):
             for param in group["params"]:
                 state = self.state[param]
                 if "dual" in state:
-                    path = choose_path(group, get_local(param))
+                    path = choose_path(group, get_local(param), param)
                     dtype = kept_dtype(group, param)
                     follow_weights(param, state, _potential(group), path, dtype)
 
