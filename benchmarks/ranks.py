@@ -3,10 +3,11 @@
 All ranks of one job make, round by round, a step of the training loop with every optimizer in three
 ways: rank 0 alone on the whole batch while the others wait, all with ddp, all with fsdp. Each way
 has its own copy of the model, and the order changes from round to round. Printed are medians over
-rounds of a step's time, and of its ratio to the step alone within a round; then, from torch's
-profiler, the collectives of one step and their bytes: torch's for weights and gradients, and ours,
-which are the loss and the right answers, whether somebody wants to stop or to save, the norm that
-clipping needs on shards, and what the optimizer asks about whole tensors.
+rounds of a step's time, and of its ratio to the step alone within a round; then the bytes of the
+tensors that each way keeps on a rank; then, from torch's profiler, the collectives of one step and
+their bytes: torch's for weights and gradients, and ours, which are the loss and the right answers,
+whether somebody wants to stop or to save, the norm that clipping needs on shards, and what the
+optimizer asks about whole tensors. Ours are also timed by themselves, one after the other.
 
     python benchmarks/ranks.py [--ranks 2] [--rounds 40] [--width 128] [--quick]
 
@@ -31,6 +32,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
+from mirrormargin.optim.shards import get_local
 from mirrormargin.training.building import load_training_data
 from mirrormargin.training.configurations import find_configuration
 from mirrormargin.training.distributed import Ranks, join_ranks
@@ -53,8 +55,10 @@ WAYS = ("alone", "ddp", "fsdp")
 WARM = 3  # steps before anything is timed: compilation, DDP's buckets
 
 
-def build_step(ranks: Ranks, width: int, changes: dict[str, Any]) -> Callable[[], None]:
-    """One step of a training, with what the loop asks the other ranks after it."""
+def build_step(
+    ranks: Ranks, width: int, changes: dict[str, Any]
+) -> tuple[Callable[[], None], torch.optim.Optimizer]:
+    """One step of a training, with what the loop asks the other ranks after it; its optimizer."""
     config = find_configuration(
         "digits/tiny",
         {
@@ -75,11 +79,29 @@ def build_step(ranks: Ranks, width: int, changes: dict[str, Any]) -> Callable[[]
         loop.step(order[position.step % len(order)], metrics)
         ranks.agree(False, False)
 
-    return step
+    return step, loop.optimizer
 
 
-def count_collectives(step: Callable[[], None]) -> dict[str, tuple[int, int]]:
-    """Torch's and our collectives of a step: how many, and how many bytes a rank gives to them.
+def measure_memory(step: Callable[[], None], optimizer: torch.optim.Optimizer) -> dict[str, int]:
+    """Bytes on this rank of weights, of gradients when they are needed, and of what is kept."""
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    found = {"weights": sum(get_local(param).nbytes for param in params)}
+
+    def note(*_: Any) -> None:
+        grads = [param.grad for param in params if param.grad is not None]
+        found["gradients"] = sum(get_local(grad).nbytes for grad in grads)
+
+    hook = optimizer.register_step_pre_hook(note)
+    step()
+    hook.remove()
+    kept = [value for state in optimizer.state.values() for value in state.values()]
+    tensors = [value for value in kept if isinstance(value, Tensor)]
+    found["state"] = sum(get_local(value).nbytes for value in tensors)
+    return found
+
+
+def count_collectives(step: Callable[[], None]) -> dict[str, tuple[int, int, float | None]]:
+    """Torch's and our collectives of a step: how many, how many bytes a rank gives, and ms of ours.
 
     Ours are calls of ``all_reduce`` in Python; torch makes its own in C++ or as operators.
     """
@@ -103,9 +125,21 @@ def count_collectives(step: Callable[[], None]) -> dict[str, tuple[int, int]]:
     ]
     others = sum(sizes) - sum(tensor.numel() for tensor in ours)
     return {
-        "torch's": (len(sizes) - len(ours), 4 * others),  # float32
-        "ours": (len(ours), sum(tensor.nbytes for tensor in ours)),
+        "torch's": (len(sizes) - len(ours), 4 * others, None),  # float32
+        "ours": (len(ours), sum(tensor.nbytes for tensor in ours), time_collectives(ours)),
     }
+
+
+def time_collectives(tensors: list[Tensor], rounds: int = 100) -> float:
+    """Milliseconds that all-reduces of such tensors take where no rank has to wait for another."""
+    own, times = [torch.zeros_like(tensor) for tensor in tensors], []
+    for _ in range(WARM + rounds):
+        dist.barrier()
+        start = time.perf_counter()
+        for tensor in own:
+            dist.all_reduce(tensor)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[WARM:]) * 1e3
 
 
 def measure(rounds: int, width: int) -> None:
@@ -113,11 +147,12 @@ def measure(rounds: int, width: int) -> None:
     torch.set_num_threads(1)
     with join_ranks("ddp", "cpu") as ddp, join_ranks("fsdp", "cpu") as fsdp:
         places = {"alone": Ranks("cpu"), "ddp": ddp, "fsdp": fsdp}
-        steps = {
+        built = {
             (name, way): build_step(places[way], width, changes)
             for name, changes in OPTIMIZERS.items()
             for way in WAYS
         }
+        steps = {key: step for key, (step, _) in built.items()}
         times: dict[tuple[str, str], list[float]] = {key: [] for key in steps}
         keys = list(steps)
         for k in range(-WARM, rounds):
@@ -129,12 +164,13 @@ def measure(rounds: int, width: int) -> None:
                     steps[key]()
                 if k >= 0:
                     times[key].append(time.perf_counter() - start)
+        memory = ddp.gather({key: measure_memory(*one) for key, one in built.items()})
         counts = {key: count_collectives(steps[key]) for key in keys if key[1] != "alone"}
         if ddp.is_first:
-            show(times, counts, ddp.count, rounds)
+            show(times, memory, counts, ddp.count, rounds)
 
 
-def show(times: Any, counts: Any, num_ranks: int, rounds: int) -> None:
+def show(times: Any, memory: Any, counts: Any, num_ranks: int, rounds: int) -> None:
     print(f"{num_ranks} ranks, {rounds} rounds; ms a step, and as a multiple of one process")
     for name in OPTIMIZERS:
         alone = times[name, "alone"]
@@ -144,9 +180,18 @@ def show(times: Any, counts: Any, num_ranks: int, rounds: int) -> None:
             median = statistics.median(times[name, way]) * 1e3
             parts.append(f"{way} {median:6.1f} ({statistics.median(ratios):.2f})")
         print(f"  {name:20} {'   '.join(parts)}")
-    print("collectives of a step, and the bytes that a rank gives to them")
+    print("bytes of tensors on each rank")
+    for name, way in memory[0]:
+        totals = [sum(one[name, way].values()) for one in memory]
+        parts = [f"{what} {size:,}" for what, size in memory[0][name, way].items()]
+        total = " and ".join(f"{size:,}" for size in totals)
+        print(f"  {name:20} {way:5} {', '.join(parts)}; together {total}")
+    print("collectives of a step, the bytes that a rank gives to them, and the time of ours")
     for name, way in counts:
-        parts = [f"{who} {n}, {size:,} bytes" for who, (n, size) in counts[name, way].items()]
+        parts = [
+            f"{who} {n}, {size:,} bytes" + ("" if ms is None else f", {ms:.2f} ms")
+            for who, (n, size, ms) in counts[name, way].items()
+        ]
         print(f"  {name:20} {way:5} {'; '.join(parts)}")
 
 

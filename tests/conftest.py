@@ -12,7 +12,8 @@ from threadpoolctl import threadpool_limits
 
 from mirrormargin.errors import MissingNumbaError
 
-sys.path.insert(0, str(Path(__file__).parent))  # the catalogue
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE / "optim")]  # the catalogue, and what ranks do
 
 # A shell that starts the tests in the background lets them ignore interrupts, which some test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 import traceback
@@ -194,3 +195,32 @@ def train(
     if rank == 0:
         report(json.dumps({"underflowed": training.underflowed}))
     return FINISHED
+
+
+# -- the real torchrun
+
+
+def start_torchrun(*arguments: str, options: Sequence[str] = ()) -> Any:
+    """Two ranks of a module or a script, by torch's own launcher: its process."""
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node=2"]
+    launch += [f"--master-port={find_free_port()}", *options]
+    return subprocess.Popen(
+        [sys.executable, *launch, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def find_started(process: Any) -> dict[int, int]:
+    """The processes of the ranks that torchrun has now, by their rank; Linux alone lists them."""
+    found = {}
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    for pid in map(int, children):
+        try:
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:  # it has just ended
+            continue
+        found |= {int(one[5:]): pid for one in variables if one.startswith(b"RANK=")}
+    return found

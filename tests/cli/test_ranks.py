@@ -2,13 +2,11 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from rank_processes import find_free_port
+from rank_processes import find_started, start_torchrun
 
 from mirrormargin.cli import main, ranks
 from mirrormargin.errors import RankError, TrainingError
@@ -48,31 +46,12 @@ with join_ranks("ddp", "cpu") as ranks:
 """
 
 
-def start(*arguments, options=()):
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node=2"]
-    launch += [f"--master-port={find_free_port()}", *options]
-    return subprocess.Popen(
-        [sys.executable, *launch, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-
-
 def wait_for_step(folder, step):
     """Until there is a checkpoint of so many steps."""
     end = time.monotonic() + 120
     while (TrainingFolder(folder).read_step() or 0) < step:
         assert time.monotonic() < end
         time.sleep(0.005)
-
-
-def list_children(process):
-    return [
-        int(pid)
-        for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +76,11 @@ def check_alike(folder, other):
 def test_torchrun_starts_again_where_a_killed_rank_left_a_checkpoint(alone, tmp_path):
     # --overwrite must not throw away what the first attempt has done.
     options = ("--checkpoint-every", "0", "--overwrite")
-    process = start(*TRAIN, "--out", str(tmp_path / "run"), *options, options=("--max-restarts=1",))
+    process = start_torchrun(
+        *TRAIN, "--out", str(tmp_path / "run"), *options, options=("--max-restarts=1",)
+    )
     wait_for_step(tmp_path / "run", 30)
-    os.kill(list_children(process)[1], signal.SIGKILL)
+    os.kill(find_started(process)[1], signal.SIGKILL)
     out, errors = process.communicate()
     assert process.returncode == 0, errors
     assert "resumed at step" in out
@@ -112,7 +93,9 @@ def test_torchrun_starts_again_where_a_killed_rank_left_a_checkpoint(alone, tmp_
 def test_ranks_that_are_started_again_forget_where_earlier_ones_were(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(LATE)
-    out, errors = start(str(script), options=("--max-restarts=1",)).communicate(timeout=120)
+    out, errors = start_torchrun(str(script), options=("--max-restarts=1",)).communicate(
+        timeout=120
+    )
     assert "met [0, 1]" in out, errors
 
 
@@ -120,7 +103,7 @@ def test_ranks_that_are_started_again_forget_where_earlier_ones_were(tmp_path):
 @pytest.mark.distributed
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_torchrun_leaves_a_checkpoint_of_the_last_step(number, alone, tmp_path):
-    process = start(*TRAIN, "--out", str(tmp_path), "--checkpoint-every", "0.2")
+    process = start_torchrun(*TRAIN, "--out", str(tmp_path), "--checkpoint-every", "0.2")
     wait_for_step(tmp_path, 20)
     process.send_signal(number)
     _, errors = process.communicate()
@@ -136,7 +119,7 @@ def test_a_signal_to_torchrun_leaves_a_checkpoint_of_the_last_step(number, alone
 def test_a_mistake_of_one_rank_is_told_by_that_rank(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    process = start(str(script), "--out", str(tmp_path / "run"))
+    process = start_torchrun(str(script), "--out", str(tmp_path / "run"))
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "mirrormargin, rank 1: error: --data: the file nowhere.csv does not exist\n" in errors
@@ -146,7 +129,7 @@ def test_a_mistake_of_one_rank_is_told_by_that_rank(tmp_path):
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_a_mistake_of_all_ranks_is_told_once():
-    process = start(*TRAIN[:3], "digits/tinny")
+    process = start_torchrun(*TRAIN[:3], "digits/tinny")
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert errors.count("there is no configuration 'digits/tinny'") == 1

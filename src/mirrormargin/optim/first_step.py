@@ -110,11 +110,11 @@ def find_initial_scales(starts: Sequence[tuple[str, float, Tensor]]) -> list[flo
     Raises:
         OptimizerError: If one is zero, but for p = 2, where every scale is the same.
     """
-    params = [param for *_, param in starts]
-    for (label, p, _), is_zero in zip(starts, are_zero(params), strict=True):
-        if is_zero and p != 2:
+    found = find_root_mean_squares([param for *_, param in starts])
+    for (label, p, _), rms in zip(starts, found, strict=True):
+        if rms == 0 and p != 2:
             raise OptimizerError(
                 f'scale="rms" is not known for {label}, which starts at 0: train it at p = 2'
                 " (mirrormargin.mirror_groups sorts parameters so), or give a number as scale"
             )
-    return find_root_mean_squares(params)
+    return [rms or 1.0 for rms in found]

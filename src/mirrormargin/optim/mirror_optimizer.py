@@ -106,7 +106,7 @@ class MirrorOptimizer(Optimizer):
         return self._make_batches()
 
     def _make_captured_batches(self) -> list[CapturedBatch]:
-        batches = []
+        batches, traced = [], torch.compiler.is_compiling()
         for number, group in enumerate(self.param_groups):
             for wide in (True, False):  # those without a dual, perhaps, and those with one
                 params: list[Tensor] = []
@@ -115,7 +115,9 @@ class MirrorOptimizer(Optimizer):
                 states: list[Tensor] = []
                 kappas: list[float] = []
                 numbers: list[int] = []
-                self._init_group(group, wide, params, owners, grads, states, kappas, numbers)
+                self._init_group(
+                    group, wide, traced, params, owners, grads, states, kappas, numbers
+                )
                 if not params:
                     continue
                 own = group["potential"]
@@ -134,6 +136,7 @@ class MirrorOptimizer(Optimizer):
         self,
         group: dict[str, Any],
         wide: bool,
+        traced: bool,
         params: list[Tensor],
         owners: list[Tensor],
         grads: list[Tensor],
@@ -147,7 +150,7 @@ class MirrorOptimizer(Optimizer):
         self._check_group(group, reads=reads)
         self._refuse_capture(group)
         if any(map(is_sharded, group["params"])):
-            options.refuse_captured_sums(group)
+            options.refuse_captured_shards(group, traced)
         if reads:
             self._begin()
         self._find_scales(number)
@@ -185,10 +188,12 @@ class MirrorOptimizer(Optimizer):
                     continue
                 local = get_local(param)
                 is_usual = local.is_cpu and local.is_contiguous()
+                if local is not param:
+                    is_usual = is_usual and param.is_contiguous()
                 kind = (type(local), local.dtype) if is_usual else None
                 batch = alike.get(kind)
                 if batch is None:
-                    path = choose_path(group, local)
+                    path = choose_path(group, local, param)
                     key = batch_key(path, param)
                     if key not in found:
                         found[key] = Batch(group, number, path, _potential(group), self._seen)
@@ -245,22 +250,24 @@ class MirrorOptimizer(Optimizer):
     @torch.no_grad()
     def _is_admitted(self, batches: Sequence[AnyBatch]) -> bool:
         """Whether to step at all, by the groups' policy on nan and inf in gradients."""
-        for batch in batches:
-            if batch.group["nonfinite"] == "propagate":
+        ours = [batch for batch in batches if batch.group["nonfinite"] != "propagate"]
+        if not ours:
+            return True
+        pairs = [(batch, owner) for batch in ours for owner in batch.owners]
+        flags = [float(not grad.isfinite().all()) for batch in ours for grad in batch.grads]
+        own = torch.tensor(flags, dtype=torch.float64)
+        found = combine_largest(own, [owner for _, owner in pairs])  # processes are asked once
+        for (batch, owner), is_bad in zip(pairs, found.tolist(), strict=True):
+            if not is_bad:
                 continue
-            flags = [float(not grad.isfinite().all()) for grad in batch.grads]
-            bad = combine_largest(torch.tensor(flags, dtype=torch.float64), batch.owners)
-            for owner, is_bad in zip(batch.owners, bad.tolist(), strict=True):
-                if not is_bad:
-                    continue
-                if batch.group["nonfinite"] == "skip":
-                    return False
-                index = next(i for i, p in enumerate(batch.group["params"]) if p is owner)
-                raise NonFiniteGradientError(
-                    f"the gradient of {self._label(batch.number, index)} holds nan or inf; no "
-                    'parameter was changed. Lower lr or clip gradients; nonfinite="skip" skips '
-                    "such steps"
-                )
+            if batch.group["nonfinite"] == "skip":
+                return False
+            index = next(i for i, p in enumerate(batch.group["params"]) if p is owner)
+            raise NonFiniteGradientError(
+                f"the gradient of {self._label(batch.number, index)} holds nan or inf; no "
+                'parameter was changed. Lower lr or clip gradients; nonfinite="skip" skips '
+                "such steps"
+            )
         return True
 
     def _describe_start(
@@ -344,7 +351,7 @@ class MirrorOptimizer(Optimizer):
             for param in group["params"]:
                 state = self.state[param]
                 if "dual" in state:
-                    path = choose_path(group, get_local(param))
+                    path = choose_path(group, get_local(param), param)
                     follow_weights(group, param, state, _potential(group), path)
 
     @torch.no_grad()

@@ -153,7 +153,10 @@ def _measure_by_potential(batches: list[AnyBatch], together: bool) -> list[Tenso
 
 
 def find_root_mean_squares(params: Sequence[Tensor]) -> list[float]:
-    """The root mean square of each tensor; 1 where it is 0 or not finite."""
+    """The root mean square of each tensor; 1 where it has no entries, or is not finite.
+
+    0 is said only of tensors that hold nothing but zeros.
+    """
     if not params:
         return []
     parts = [scaled_power_sum(get_local(param.detach()), 2.0) for param in params]
@@ -161,9 +164,10 @@ def find_root_mean_squares(params: Sequence[Tensor]) -> list[float]:
         torch.stack([part[k].to("cpu", torch.float64) for part in parts]) for k in (0, 1)
     )
     largest, sums = add_parts(largest, sums, 2.0, params)
-    sizes = torch.tensor([max(param.numel(), 1) for param in params], dtype=torch.float64)
-    found = (largest * sums.sqrt() / sizes.sqrt()).tolist()
-    return [rms if 0 < rms < math.inf else 1.0 for rms in found]
+    sizes = torch.tensor([param.numel() for param in params], dtype=torch.float64)
+    found = largest * sums.sqrt() / sizes.clamp(min=1.0).sqrt()
+    is_known = (found > 0) & (found < math.inf) | (largest == 0) & (sizes > 0)
+    return torch.where(is_known, found, 1.0).tolist()
 
 
 def divide(number: float, norms: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ __all__ = [
     "check_options",
     "check_params",
     "refuse_capture",
-    "refuse_captured_sums",
+    "refuse_captured_shards",
     "select_options",
 ]
 
@@ -108,8 +108,17 @@ def refuse_capture(group: dict[str, Any]) -> None:
         )
 
 
-def refuse_captured_sums(group: dict[str, Any]) -> None:
-    """Raise if steps of parameters spread over processes add something up over these."""
+def refuse_captured_shards(group: dict[str, Any], is_traced: bool) -> None:
+    """Raise if the group's steps of parameters spread over processes cannot be captured.
+
+    ``torch.compile`` would step from the gradients of the first step for ever: it finds those of
+    whole parameters again, and not the parts that are here.
+    """
+    if is_traced:
+        raise OptimizerError(
+            "torch.compile takes no steps of parameters that are spread over processes (DTensors):"
+            " call step() itself, or with capturable=True for a CUDA graph"
+        )
     asked = {
         "clip": group["clip"] is not None,
         "caution": group["caution"],
@@ -119,7 +128,7 @@ def refuse_captured_sums(group: dict[str, Any]) -> None:
         if is_asked:
             raise OptimizerError(
                 f"{name} adds up over processes that hold parts of a parameter, which capturable="
-                "True and torch.compile do not allow: leave it out, or step without them"
+                "True does not allow: leave it out, or step without capturable"
             )
 
 

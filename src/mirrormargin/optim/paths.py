@@ -44,12 +44,19 @@ class Path(Protocol):
     ) -> Callable[[list[Tensor], float], tuple[Any, Any]]: ...
 
 
-def choose_path(group: _Group, param: Tensor) -> Path:
-    """The path that steps this tensor."""
+def choose_path(group: _Group, param: Tensor, owner: Tensor | None = None) -> Path:
+    """The path that steps this tensor, all of its owner or the part that is here.
+
+    All processes have to choose alike, or they would send their sums in different orders: by the
+    layout of the whole tensor, for a part of one row is contiguous in any. Pinned by
+    ``check_layouts`` in the tests.
+    """
     if group["capturable"]:
         return plain
     if group["foreach"]:
         return foreach
+    if owner is not None and owner is not param and not owner.is_contiguous():
+        return plain
     if group["fused"] is not False and is_compilable(group, param):
         return _load_compiled()
     if group["fused"] is not False and is_for_triton(group, param):
