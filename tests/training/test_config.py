@@ -95,6 +95,8 @@ def list_variants():
 def _change(value):
     if value is None:
         return 3
+    if isinstance(value, bool):
+        return not value
     return value + "x" if isinstance(value, str) else value + 1
 
 
