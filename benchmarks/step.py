@@ -108,6 +108,9 @@ def contestants(quick: bool, is_large: bool, traced: bool) -> dict[str, Contesta
                     lambda w, p=p, kind=kind: kind(w, LR, p), torch.bfloat16, baseline
                 )
         for kind in (MirrorDescent, MirrorAdam):
+            made[f"{kind.__name__} p=1.1 centred"] = Contestant(
+                lambda w, kind=kind: kind(w, LR, 1.1, center=True)
+            )
             made[f"{kind.__name__} p=1.1 bf16 state"] = Contestant(
                 lambda w, kind=kind: kind(w, LR, 1.1, state_dtype=torch.bfloat16)
             )
