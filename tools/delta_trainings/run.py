@@ -1,0 +1,119 @@
+"""One training, from its data to its scores."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mirrormargin.data import order_epoch
+from mirrormargin.training import evaluate, find_configuration, load_training_data
+from mirrormargin.training.building import build_model, find_factor
+from mirrormargin.training.config import TrainingConfig
+from tools.delta_trainings.trainings import RECORDS, Records, Trial, find_full, find_method
+
+__all__ = ["train"]
+
+FULL = Path(__file__).parents[2] / "campaign" / "deltas"
+BATCH, WARMUP = 32, 0.1
+MASK_BATCHES = 8
+EVALUATED = 2_000  # examples of a part at most
+
+
+def train(trial: Trial, data_dir: str | None) -> dict[str, Any]:
+    """Train, store, read back and score: a line of the records."""
+    torch.set_num_threads(1)
+    began = time.monotonic()
+    seeds = {f"seeds.{one}": trial.seed for one in ("init", "order", "dropout")}
+    config = find_configuration(trial.configuration, {**trial.changes, **seeds})
+    data = load_training_data(config, data_dir=data_dir)
+    model, base = build_model(config, data), build_model(config, data).eval()
+    method = find_method(trial, FULL)
+    if trial.method == "lottery" and not method.full.is_file():
+        train(find_full(trial, Records(RECORDS)), data_dir)
+    generator = torch.Generator().manual_seed(trial.seed)
+    order = torch.randperm(len(data.train), generator=generator)[: BATCH * MASK_BATCHES]
+
+    def list_losses(model: nn.Module) -> Iterator[Tensor]:
+        for rows in order.split(BATCH):
+            logits = model(data.train.inputs[rows])
+            yield functional.cross_entropy(logits, data.train.labels[rows].long())
+
+    with torch.random.fork_rng([]):
+        torch.manual_seed(trial.seed)
+        optimizer = method.start(model, list_losses)
+        rates = [group["lr"] for group in optimizer.param_groups]
+        losses = _train(trial, config, data, model, method, optimizer, rates)
+    minutes = round((time.monotonic() - began) / 60, 2)
+    model.eval()
+    if trial.method == "full" and trial.is_final:
+        _keep_full(trial, model)
+    scores = []
+    with tempfile.TemporaryDirectory() as folder:
+        for stored in method.store(model, base, Path(folder)):
+            row: dict[str, Any] = {
+                "label": stored.label,
+                "numbers": stored.numbers,
+                "bytes": stored.bytes,
+            }
+            for name in trial.parts:
+                part = data.validation if name == "validation" else data.test
+                found = evaluate(stored.model, part, EVALUATED)
+                row[name] = {m: round(float(getattr(found, m)), 4) for m in config.task.measures}
+            scores.append(row)
+    return {
+        "key": trial.key,
+        "digest": config.digest(),
+        "loss": round(sum(losses[-20:]) / max(len(losses[-20:]), 1), 4),
+        "minutes": minutes,
+        "scores": scores,
+    }
+
+
+def _keep_full(trial: Trial, model: nn.Module) -> None:
+    """For the masks of LT-SFT."""
+    from safetensors.torch import save_file
+
+    FULL.mkdir(parents=True, exist_ok=True)
+    state = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    beside = FULL / f"{trial.name_full()}.new"
+    save_file(state, beside)
+    beside.replace(FULL / f"{trial.name_full()}.safetensors")
+
+
+def _train(
+    trial: Trial,
+    config: TrainingConfig,
+    data: Any,
+    model: nn.Module,
+    method: Any,
+    optimizer: torch.optim.Optimizer,
+    rates: list[float],
+) -> list[float]:
+    model.train()
+    losses: list[float] = []
+    step, epoch = 0, 0
+    while step < trial.num_steps:
+        for rows in order_epoch(config.seeds.order, epoch, len(data.train), BATCH):
+            if step == trial.num_steps:
+                break
+            factor = find_factor("cosine", WARMUP, step, trial.num_steps)
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * factor
+            optimizer.zero_grad()
+            logits = model(data.train.inputs[rows])
+            loss = functional.cross_entropy(logits, data.train.labels[rows].long())
+            loss.backward()
+            method.after_backward(model)
+            optimizer.step()
+            method.after_step(model, factor)
+            losses.append(float(loss.detach()))
+            step += 1
+        epoch += 1
+    return losses
