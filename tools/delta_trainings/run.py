@@ -31,7 +31,7 @@ def train(trial: Trial, data_dir: str | None) -> dict[str, Any]:
     torch.set_num_threads(1)
     began = time.monotonic()
     seeds = {f"seeds.{one}": trial.seed for one in ("init", "order", "dropout")}
-    config = find_configuration(trial.configuration, {**trial.changes, **seeds})
+    config = find_configuration(trial.configuration, seeds)
     data = load_training_data(config, data_dir=data_dir)
     model, base = build_model(config, data), build_model(config, data).eval()
     method = find_method(trial, FULL)

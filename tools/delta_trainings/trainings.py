@@ -29,12 +29,11 @@ TUNED_ON = "sst2"
 
 @dataclass(frozen=True)
 class Task:
-    """A configuration, what is changed in it, how many steps are taken, and with which seeds."""
+    """A configuration, how many steps are taken, and with which seeds."""
 
     configuration: str
     num_steps: int
     seeds: tuple[int, ...] = (0,)
-    changes: tuple[tuple[str, Any], ...] = ()
 
 
 TASKS = {
@@ -42,7 +41,7 @@ TASKS = {
     "mrpc": Task("mrpc/minilm", 420, (0, 1, 2)),
     "cola": Task("cola/minilm", 480),
     "rte": Task("rte/minilm", 325),
-    "civil": Task("civil-subset/minilm", 300, (0,), (("data.num_train", 6_400),)),
+    "civil": Task("civil-subset/minilm", 300),
 }
 
 
@@ -110,10 +109,6 @@ class Trial:
     @property
     def configuration(self) -> str:
         return TASKS[self.task].configuration
-
-    @property
-    def changes(self) -> dict[str, Any]:
-        return dict(TASKS[self.task].changes)
 
     @property
     def num_steps(self) -> int:
