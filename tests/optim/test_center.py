@@ -169,6 +169,71 @@ def test_a_checkpoint_holds_the_centre_or_its_digest(dtype, tmp_path):
         assert bits(resumed) == bits(expected)
 
 
+def test_what_is_centred_before_the_first_step_is_saved_and_loaded():
+    params = make_params()
+    optimizer = MirrorAdam(params, lr=0.2, p=1.1, center=True)
+    optimizer.center_at(make_params())
+    saved = optimizer.state_dict()
+    others = make_params()
+    resumed = MirrorAdam(others, lr=0.2, p=1.1, center=True)
+    resumed.load_state_dict(saved)
+    resumed.center_at(make_params())
+    take_steps(optimizer, params)
+    take_steps(resumed, others)
+    assert bits(params) == bits(others)
+
+
+def test_the_centre_of_a_checkpoint_comes_before_one_that_was_given():
+    params, others = make_params(), make_params()
+    optimizer = MirrorAdam(params, lr=0.2, p=1.1, center=True)
+    take_steps(optimizer, params)
+    resumed = MirrorAdam(others, lr=0.2, p=1.1, center=True)
+    resumed.center_at([torch.zeros_like(param) for param in others])
+    resumed.load_state_dict(optimizer.state_dict())
+    with torch.no_grad():
+        for mine, other in zip(others, params, strict=True):
+            mine.copy_(other)
+    take_steps(optimizer, params, 3, start=5)
+    take_steps(resumed, others, 3, start=5)
+    assert bits(params) == bits(others)
+
+
+@pytest.mark.parametrize("capturable", [False, True])
+def test_a_centre_that_is_missing_is_never_made_up(capturable):
+    params = make_params()
+    optimizer = MirrorAdam(params, lr=0.2, p=1.1, center=True, capturable=capturable)
+    optimizer.center_at(make_params())
+    take_steps(optimizer, params)
+    resumed = MirrorAdam(params, lr=0.2, p=1.1, center=True, capturable=capturable)
+    resumed.load_state_dict(optimizer.state_dict())
+    for act in (resumed.resync, resumed.step):
+        with pytest.raises(OptimizerError, match="saved without"):
+            act()
+
+
+def test_the_parameters_themselves_are_no_centre():
+    params = make_params()
+    optimizer = MirrorAdam(params, lr=0.2, p=1.1, center=True)
+    with pytest.raises(OptimizerError, match="is the parameter itself"):
+        optimizer.center_at(params)
+
+
+def test_a_model_that_is_converted_takes_its_given_centre_along():
+    model = nn.Linear(4, 3, bias=False)
+    base = copy.deepcopy(model)
+    optimizer = MirrorAdam(model.parameters(), lr=0.3, p=1.1, center=True)
+    optimizer.center_at([base.weight])
+    model.weight.grad = torch.ones(3, 4)
+    optimizer.step()
+    model.bfloat16()
+    model.weight.grad = torch.ones(3, 4, dtype=torch.bfloat16)
+    optimizer.step()
+    saved = optimizer.state_dict()
+    resumed = MirrorAdam(model.parameters(), lr=0.3, p=1.1, center=True)
+    resumed.load_state_dict(saved)
+    resumed.center_at([base.weight.detach().bfloat16()])
+
+
 def test_a_mapped_file_serves_as_the_centre(tmp_path):
     from safetensors.torch import load_file, save_file
 
@@ -223,7 +288,7 @@ def test_digests_differ_where_a_bit_does(dtype):
     others = [x.clone() for _ in range(3)]
     others[1][69, 30] = torch.nextafter(x[69, 30], x[69, 30] + 1) if x[69, 30].isfinite() else 0
     others[2] = x.flip(0)
-    [first, same, bit, order] = centers._find_digests([x, *others], [x, *others])
+    [first, same, bit, order] = centers.find_digests([x, *others], [x, *others])
     assert first == same
     assert len({first, bit, order}) == 3
     assert math.log2(max(first, bit, order)) <= 32
@@ -231,12 +296,12 @@ def test_digests_differ_where_a_bit_does(dtype):
 
 def test_a_digest_adds_up_over_parts(monkeypatch):
     x = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-    [whole] = centers._find_digests([x], [x])
+    [whole] = centers.find_digests([x], [x])
     index = torch.arange(1000)
     parts = [centers._sum_here(x[cut], index[cut]) for cut in (slice(0, 333), slice(333, None))]
     assert sum(parts) % 2**32 == whole
     monkeypatch.setattr(centers, "_AT_ONCE", 64)
-    assert centers._find_digests([x], [x]) == [whole]
+    assert centers.find_digests([x], [x]) == [whole]
 
 
 def sparse_teacher(p: float, lr: float) -> float:

@@ -260,8 +260,9 @@ def _change_optimizer(
     is_alike = {name, config.optimizer.name} <= set(ADAPTIVE)
     if not is_alike and settings.lr is None and not is_rate_set:
         raise TrainingError(
-            f"--optimizer {name} needs a learning rate: add --lr, for that of {config.name},"
-            f" {config.optimizer.lr:g}, is for {config.optimizer.name}"
+            f"--optimizer {name} needs a learning rate: add --lr, for that of {config.name}"
+            f"{' with --center' * config.optimizer.center}, {config.optimizer.lr:g}, is for"
+            f" {config.optimizer.name}"
         )
     return override(
         config,

@@ -20,7 +20,7 @@ from mirrormargin.errors import OptimizerError
 from mirrormargin.optim.shards import add_up, find_entries, get_local, is_sharded, wrap_like
 from mirrormargin.optim.stochastic_rounding import mix
 
-__all__ = ["set_centers"]
+__all__ = ["find_digests", "set_centers"]
 
 _AT_ONCE = 2**20  # entries that are hashed together: temporaries stay small
 _MODULUS = 2**32
@@ -29,12 +29,12 @@ _MODULUS = 2**32
 def set_centers(optimizer: Optimizer, weights: Any) -> None:
     """Give groups with a centre the weights to be centred at; see ``MirrorOptimizer.center_at``."""
     pairs = _pair_centers(optimizer.param_groups, weights)
-    digests = _find_digests([center for *_, center in pairs], [param for _, param, _ in pairs])
+    digests = find_digests([center for *_, center in pairs], [param for _, param, _ in pairs])
     for (label, param, _), digest in zip(pairs, digests, strict=True):
         state = optimizer.state.get(param, {})
         known = state.get("center_digest")
         if known is None and "center" in state:
-            (known,) = _find_digests([state["center"]], [param])
+            (known,) = find_digests([state["center"]], [param])
         if known not in (None, digest):
             raise OptimizerError(
                 f"u of {label} belongs to another centre than the one that is given: give the"
@@ -75,6 +75,11 @@ def _pair_centers(
                 f"the centre of {label} is {center.dtype} of shape {tuple(center.shape)}, the"
                 f" parameter {param.dtype} of shape {tuple(param.shape)}: give both alike"
             )
+        if get_local(center).data_ptr() == get_local(param).data_ptr() and param.numel():
+            raise OptimizerError(
+                f"the centre of {label} is the parameter itself, which training changes: give a"
+                " copy, or leave center_at out, which copies the weights of the first step"
+            )
         center = center.detach().to(get_local(param).device)
         pairs.append((label, param, center if is_sharded(center) else wrap_like(center, param)))
     return pairs
@@ -104,7 +109,7 @@ def _find(label: str, name: str | None, weights: Mapping[Any, Any]) -> Any:
 
 
 @torch.no_grad()
-def _find_digests(centers: Sequence[Tensor], owners: Sequence[Tensor]) -> list[int]:
+def find_digests(centers: Sequence[Tensor], owners: Sequence[Tensor]) -> list[int]:
     """The digest of each centre; owners are the parameters, which know what is spread how."""
     if not centers:
         return []

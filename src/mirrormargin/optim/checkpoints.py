@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["check_saved", "leave_out_centers", "name_options", "restore"]
 
 _Saved = dict[str, Any]
+_BEFORE_STEPS = {"center", "center_digest", "scale"}  # what a tensor may have that made no step
 _DTYPES = {str(dtype): dtype for dtype in (torch.float32, torch.bfloat16)}
 
 
@@ -95,7 +96,8 @@ def _pair(
 def _check_state(
     optimizer: MirrorOptimizer, state: _Saved, param: Tensor, group: _Saved, label: str
 ) -> None:
-    absent = sorted(set(optimizer._list_state(group)) - state.keys()) if state else []
+    has_stepped = bool(state.keys() - _BEFORE_STEPS)
+    absent = sorted(set(optimizer._list_state(group)) - state.keys()) if has_stepped else []
     if absent:
         raise OptimizerError(
             f"the saved state of {label} has no {', '.join(absent)}: the checkpoint is damaged, or"
@@ -130,7 +132,8 @@ def restore(
         optimizer: Into which a checkpoint was loaded.
         saved: What it holds.
         potentials: Of its groups.
-        centers: The centre and the digest of those that the user has given before.
+        centers: The centre and the digest of those that the user has given before; one that the
+            checkpoint holds is kept, for u belongs to it.
     """
     for group, potential in zip(optimizer.param_groups, potentials, strict=True):
         group["potential"] = potential
@@ -147,7 +150,8 @@ def restore(
             else:
                 state[key] = value
         center, digest = centers.get(param, (None, None))
-        if center is not None and state.get("center_digest", digest) == digest:
+        is_missing = center is not None and "center" not in state
+        if is_missing and state.get("center_digest", digest) == digest:
             state.update(center=center, center_digest=digest)
 
 

@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from mirrormargin.errors import OptimizerError
 from mirrormargin.geometry import Potential
 from mirrormargin.optim import plain
+from mirrormargin.optim.centers import find_digests
 from mirrormargin.optim.plain import state_dtype
 from mirrormargin.optim.shards import get_local, is_sharded, wrap_like
 
@@ -83,7 +85,7 @@ def as_step(step: Any, param: Tensor, group: _Group) -> Tensor:
 
 
 def name_geometry(group: _Group) -> float:
-    """What says in which geometry a kept u is: p, or a number below 0 for another potential.
+    """A number that identifies the geometry of u: p, or one below 0 for another potential.
 
     Multiplied with 2^20 if u is that of w - c.
 
@@ -119,9 +121,18 @@ def open_center(group: _Group, owner: Tensor, state: _State) -> Tensor | None:
         state.pop("center", None)
         state.pop("center_digest", None)
         return None
+    if "center_digest" in state and "center" not in state:
+        raise OptimizerError(
+            "the checkpoint was saved without its centre: give the weights that its training began"
+            " with to center_at(...)"
+        )
     if "center" not in state:
         state["center"] = wrap_like(get_local(owner).detach().clone(), owner)
-    return adapt_state(state, "center", owner, owner.dtype)
+    has_changed = state["center"].dtype is not owner.dtype  # the model has been converted
+    center = adapt_state(state, "center", owner, owner.dtype)
+    if has_changed and "center_digest" in state:
+        (state["center_digest"],) = find_digests([state["center"]], [owner])
+    return center
 
 
 def follow_weights(
