@@ -18,13 +18,14 @@ far such a weight is from becoming nonzero.
 from __future__ import annotations
 
 import zlib
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from mirrormargin.errors import OptimizerError
-from mirrormargin.geometry import Potential
+from mirrormargin.geometry import LpPotential, Potential
 from mirrormargin.optim import plain
 from mirrormargin.optim.centers import find_digests
 from mirrormargin.optim.plain import state_dtype
@@ -39,6 +40,7 @@ __all__ = [
     "as_step",
     "find_dense_format",
     "find_kept_dtype",
+    "find_potential",
     "find_preimage",
     "follow_weights",
     "is_wide",
@@ -99,6 +101,16 @@ def name_geometry(group: _Group) -> float:
 def name_potential(text: str) -> float:
     """A number below 0 for the ``repr`` of a potential."""
     return -1.0 - zlib.crc32(text.encode())
+
+
+def find_potential(group: _Group) -> Potential:
+    """The group's potential without its scale, which acts through the learning rate."""
+    return group["potential"] if group["potential"] is not None else _make_lp(group["p"])
+
+
+@lru_cache(maxsize=64)
+def _make_lp(p: float) -> LpPotential:
+    return LpPotential(p)
 
 
 def stamp(param: Tensor) -> _Stamp:

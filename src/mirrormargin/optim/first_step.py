@@ -1,4 +1,4 @@
-"""What is looked at before the first step: weights that could not be trained as they are."""
+"""What is looked at before steps: weights that could not be trained as they are, and scales."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from mirrormargin.errors import MirrorMarginWarning, OptimizerError
+from mirrormargin.geometry import LpPotential
 from mirrormargin.optim.groups import are_zero, find_largest_of
 from mirrormargin.optim.norms import find_root_mean_squares
 from mirrormargin.optim.plain import state_dtype
 from mirrormargin.optim.shards import is_sharded
 
-__all__ = ["Start", "check_starts", "find_initial_scales"]
+__all__ = ["Start", "check_starts", "find_initial_scales", "find_kappa"]
 
 FLAT = 1.5  # below this exponent a tensor that starts at 0 takes ages: w = u^2 is the last to move
 
@@ -118,3 +119,24 @@ def find_initial_scales(starts: Sequence[tuple[str, float, Tensor]]) -> list[flo
                 " (mirrormargin.mirror_groups sorts parameters so), or give a number as scale"
             )
     return [rms or 1.0 for rms in found]
+
+
+def find_kappa(
+    group: dict[str, Any], param: Tensor, state: dict[str, Any], label: str, *, reads: bool
+) -> float:
+    """The factor of the scaled potential kappa * psi_p.
+
+    Raises:
+        OptimizerError: If a step in it leaves the range of numbers; not if lr must not be read.
+    """
+    scale: Any = state["scale"] if group["scale"] == "rms" else group["scale"]
+    lr = float(group["lr"]) if reads or not isinstance(group["lr"], Tensor) else 0.0
+    kappa = LpPotential(group["p"], scale).factor
+    limits = torch.finfo(state_dtype(param))
+    if lr > 0 and not limits.tiny <= lr / max(kappa, limits.tiny) <= limits.max:
+        raise OptimizerError(
+            f"scale={scale:.3g} at p={group['p']} makes lr a step of {lr / kappa:.1e} in "
+            f"|w|^(p-1) for {label}, which {limits.dtype} cannot hold: use a smaller p, or float64"
+            " parameters"
+        )
+    return kappa

@@ -8,7 +8,6 @@ the plain path and reads nothing back from the tensors. Everything that looks at
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -17,15 +16,14 @@ from torch.optim import Optimizer
 
 from mirrormargin.arguments import check_kind, read_items
 from mirrormargin.errors import NonFiniteGradientError, OptimizerError
-from mirrormargin.geometry import LpPotential, Potential
+from mirrormargin.geometry import LpPotential
 from mirrormargin.optim import checkpoints, options, plain
 from mirrormargin.optim.centers import set_centers
-from mirrormargin.optim.dual_state import follow_weights, is_wide, keeps_dual, stamp
-from mirrormargin.optim.first_step import Start, check_starts, find_initial_scales
+from mirrormargin.optim.dual_state import find_potential, follow_weights, is_wide, keeps_dual, stamp
+from mirrormargin.optim.first_step import Start, check_starts, find_initial_scales, find_kappa
+from mirrormargin.optim.norms import find_bad_gradient
 from mirrormargin.optim.paths import batch_key, choose_path
-from mirrormargin.optim.plain import state_dtype
 from mirrormargin.optim.shards import (
-    combine_largest,
     find_entries,
     find_grad,
     get_local,
@@ -73,15 +71,7 @@ class MirrorOptimizer(Optimizer):
             params = list(read_items("params", params, allowed, error=OptimizerError))
             param_group = {**param_group, "params": params}  # it may have been an iterator
         merged = {**self.defaults, **param_group}
-        potential = merged["potential"]
-        if isinstance(potential, LpPotential):
-            agrees = merged["p"] in (2.0, potential.p)
-            if not agrees or merged["scale"] not in (None, potential.scale):
-                raise OptimizerError(
-                    f"p={merged['p']!r} and scale={merged['scale']!r} contradict {potential!r}: "
-                    "give one or the other"
-                )
-            merged.update(p=potential.p, scale=potential.scale, potential=None)
+        options.read_potential(merged)
         self._check_group(merged)
         options.check_params(merged)
         checked = ("p", "scale", "potential")
@@ -154,7 +144,7 @@ class MirrorOptimizer(Optimizer):
         if reads:
             self._begin()
         self._find_scales(number)
-        batch = Batch(group, number, plain, _potential(group), self._seen)
+        batch = Batch(group, number, plain, find_potential(group), self._seen)
         before = sum(len(one["params"]) for one in self.param_groups[:number])
         for index, param in enumerate(group["params"]):
             if param.grad is not None and is_wide(param) == wide:
@@ -196,7 +186,7 @@ class MirrorOptimizer(Optimizer):
                     path = choose_path(group, local, param)
                     key = batch_key(path, param)
                     if key not in found:
-                        found[key] = Batch(group, number, path, _potential(group), self._seen)
+                        found[key] = Batch(group, number, path, find_potential(group), self._seen)
                     batch = found[key]
                     if kind is not None:
                         alike[kind] = batch
@@ -250,25 +240,18 @@ class MirrorOptimizer(Optimizer):
     @torch.no_grad()
     def _is_admitted(self, batches: Sequence[AnyBatch]) -> bool:
         """Whether to step at all, by the groups' policy on nan and inf in gradients."""
-        ours = [batch for batch in batches if batch.group["nonfinite"] != "propagate"]
-        if not ours:
+        bad = find_bad_gradient(batches)
+        if bad is None:
             return True
-        pairs = [(batch, owner) for batch in ours for owner in batch.owners]
-        flags = [float(not grad.isfinite().all()) for batch in ours for grad in batch.grads]
-        own = torch.tensor(flags, dtype=torch.float64)
-        found = combine_largest(own, [owner for _, owner in pairs])  # processes are asked once
-        for (batch, owner), is_bad in zip(pairs, found.tolist(), strict=True):
-            if not is_bad:
-                continue
-            if batch.group["nonfinite"] == "skip":
-                return False
-            index = next(i for i, p in enumerate(batch.group["params"]) if p is owner)
-            raise NonFiniteGradientError(
-                f"the gradient of {self._label(batch.number, index)} holds nan or inf; no "
-                'parameter was changed. Lower lr or clip gradients; nonfinite="skip" skips '
-                "such steps"
-            )
-        return True
+        batch, owner = bad
+        if batch.group["nonfinite"] == "skip":
+            return False
+        index = next(i for i, p in enumerate(batch.group["params"]) if p is owner)
+        raise NonFiniteGradientError(
+            f"the gradient of {self._label(batch.number, index)} holds nan or inf; no "
+            'parameter was changed. Lower lr or clip gradients; nonfinite="skip" skips '
+            "such steps"
+        )
 
     def _describe_start(
         self, number: int, index: int, group: dict[str, Any], param: Tensor
@@ -303,20 +286,8 @@ class MirrorOptimizer(Optimizer):
     ) -> float:
         """The factor of the scaled potential kappa * psi_p."""
         group = self.param_groups[number]
-        scale: Any
-        param, scale, lr = group["params"][index], group["scale"], group["lr"]
-        lr = float(lr) if reads or not isinstance(lr, Tensor) else 0.0
-        if scale == "rms":
-            scale = state["scale"]
-        kappa = LpPotential(group["p"], scale).factor
-        limits = torch.finfo(state_dtype(param))
-        if lr > 0 and not limits.tiny <= lr / max(kappa, limits.tiny) <= limits.max:
-            raise OptimizerError(
-                f"scale={scale:.3g} at p={group['p']} makes lr a step of {lr / kappa:.1e} in "
-                f"|w|^(p-1) for {self._label(number, index)}, which {limits.dtype} cannot hold: "
-                "use a smaller p, or float64 parameters"
-            )
-        return kappa
+        label = self._label(number, index)
+        return find_kappa(group, group["params"][index], state, label, reads=reads)
 
     def _find_options(self, batch: AnyBatch) -> dict[str, Any]:
         """The options of a path that only some groups have."""
@@ -352,7 +323,7 @@ class MirrorOptimizer(Optimizer):
                 state = self.state[param]
                 if "dual" in state:
                     path = choose_path(group, get_local(param), param)
-                    follow_weights(group, param, state, _potential(group), path)
+                    follow_weights(group, param, state, find_potential(group), path)
 
     @torch.no_grad()
     def center_at(self, weights: Any) -> None:
@@ -423,13 +394,3 @@ class MirrorOptimizer(Optimizer):
     def _list_tensors(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         """The state tensors that the next step uses, besides the dual state."""
         return self._list_state(group)
-
-
-def _potential(group: dict[str, Any]) -> Potential:
-    """The group's potential without its scale, which acts through the learning rate."""
-    return group["potential"] if group["potential"] is not None else _lp(group["p"])
-
-
-@lru_cache(maxsize=64)
-def _lp(p: float) -> LpPotential:
-    return LpPotential(p)

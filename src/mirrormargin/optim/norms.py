@@ -33,6 +33,7 @@ __all__ = [
     "as_pairs",
     "clip_factors",
     "divide",
+    "find_bad_gradient",
     "find_dual_exponent",
     "find_norms",
     "find_root_mean_squares",
@@ -168,6 +169,18 @@ def find_root_mean_squares(params: Sequence[Tensor]) -> list[float]:
     found = largest * sums.sqrt() / sizes.clamp(min=1.0).sqrt()
     is_known = (found > 0) & (found < math.inf) | (largest == 0) & (sizes > 0)
     return torch.where(is_known, found, 1.0).tolist()
+
+
+def find_bad_gradient(batches: Sequence[AnyBatch]) -> tuple[AnyBatch, Tensor] | None:
+    """The first parameter, with its batch, whose gradient holds nan or inf and should not."""
+    ours = [batch for batch in batches if batch.group["nonfinite"] != "propagate"]
+    if not ours:
+        return None
+    pairs = [(batch, owner) for batch in ours for owner in batch.owners]
+    flags = [float(not grad.isfinite().all()) for batch in ours for grad in batch.grads]
+    own = torch.tensor(flags, dtype=torch.float64)
+    found = combine_largest(own, [owner for _, owner in pairs])  # processes are asked once
+    return next((pair for pair, is_bad in zip(pairs, found.tolist(), strict=True) if is_bad), None)
 
 
 def divide(number: float, norms: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mirrormargin.arguments import check_choice, check_exponent, check_flag, check_number, show
 from mirrormargin.errors import OptimizerError
-from mirrormargin.geometry import Potential
+from mirrormargin.geometry import LpPotential, Potential
 from mirrormargin.geometry.compiler import require_numba
 from mirrormargin.geometry.lp import check_scale
 from mirrormargin.optim.paths import is_compilable, is_for_triton
@@ -22,6 +22,7 @@ __all__ = [
     "NormOver",
     "check_options",
     "check_params",
+    "read_potential",
     "refuse_capture",
     "refuse_captured_shards",
     "select_options",
@@ -45,6 +46,23 @@ def select_options(arguments: dict[str, Any]) -> dict[str, Any]:
     """The options among the ``locals()`` of an optimizer's constructor: torch's ``defaults``."""
     others = ("self", "params", "__class__")
     return {name: value for name, value in arguments.items() if name not in others}
+
+
+def read_potential(group: dict[str, Any]) -> None:
+    """Take p and scale out of an lp potential, in place.
+
+    Raises:
+        OptimizerError: If they are given besides, and differ.
+    """
+    potential = group["potential"]
+    if isinstance(potential, LpPotential):
+        agrees = group["p"] in (2.0, potential.p)
+        if not agrees or group["scale"] not in (None, potential.scale):
+            raise OptimizerError(
+                f"p={group['p']!r} and scale={group['scale']!r} contradict {potential!r}: "
+                "give one or the other"
+            )
+        group.update(p=potential.p, scale=potential.scale, potential=None)
 
 
 def check_options(group: dict[str, Any], reads: bool) -> None:
