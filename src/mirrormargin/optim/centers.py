@@ -8,7 +8,7 @@ parts of a tensor find the same one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -20,28 +20,42 @@ from mirrormargin.errors import OptimizerError
 from mirrormargin.optim.shards import add_up, find_entries, get_local, is_sharded, wrap_like
 from mirrormargin.optim.stochastic_rounding import mix
 
-__all__ = ["set_centers"]
+__all__ = ["find_digests", "set_centers"]
 
 _AT_ONCE = 2**20  # entries that are hashed together: temporaries stay small
 _MODULUS = 2**32
 
 
-def set_centers(optimizer: Optimizer, weights: Any) -> None:
-    """Give groups with a centre the weights to be centred at; see ``MirrorOptimizer.center_at``."""
+def set_centers(
+    optimizer: Optimizer, given: MutableMapping[Tensor, dict[str, Any]], weights: Any
+) -> None:
+    """Give groups with a centre the weights to be centred at; see ``MirrorOptimizer.center_at``.
+
+    Args:
+        optimizer: With these groups.
+        given: Takes the centres of parameters that have no state yet. In the state they would be
+            all that is there, and torch's distributed checkpoints take such an optimizer for one
+            that has made steps: pinned by ``hand_over`` in ``rank_centers``.
+        weights: As in ``center_at``.
+    """
     pairs = _pair_centers(optimizer.param_groups, weights)
-    digests = _find_digests([center for *_, center in pairs], [param for _, param, _ in pairs])
+    digests = find_digests([center for *_, center in pairs], [param for _, param, _ in pairs])
     for (label, param, _), digest in zip(pairs, digests, strict=True):
         state = optimizer.state.get(param, {})
         known = state.get("center_digest")
         if known is None and "center" in state:
-            (known,) = _find_digests([state["center"]], [param])
+            (known,) = find_digests([state["center"]], [param])
         if known not in (None, digest):
             raise OptimizerError(
                 f"u of {label} belongs to another centre than the one that is given: give the"
                 " weights that the training began with"
             )
     for (_, param, center), digest in zip(pairs, digests, strict=True):
-        optimizer.state[param].update(center=center, center_digest=digest)
+        found = {"center": center, "center_digest": digest}
+        if optimizer.state.get(param):
+            optimizer.state[param].update(found)
+        else:
+            given[param] = found
 
 
 def _pair_centers(
@@ -104,7 +118,7 @@ def _find(label: str, name: str | None, weights: Mapping[Any, Any]) -> Any:
 
 
 @torch.no_grad()
-def _find_digests(centers: Sequence[Tensor], owners: Sequence[Tensor]) -> list[int]:
+def find_digests(centers: Sequence[Tensor], owners: Sequence[Tensor]) -> list[int]:
     """The digest of each centre; owners are the parameters, which know what is spread how."""
     if not centers:
         return []
