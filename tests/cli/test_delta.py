@@ -85,6 +85,17 @@ def test_a_centred_training_changes_block_matrices_and_the_head_alone(place):
     assert moved == blocks | {"head.weight", "head.bias"}
 
 
+def test_a_centred_training_says_how_to_keep_its_changes(place, capsys):
+    capsys.readouterr()
+    settings = f"model.pretrained={json.dumps(str(place / 'bert'))}"
+    argv = ["train", "sst2/minilm", "--data", place / "mine.csv", "--set", settings, "--center"]
+    argv += ["--epochs", 1, "--length", 16, "--threads", 1, "--out", place / "told"]
+    assert main([*map(str, argv)]) == 0
+    out = capsys.readouterr().out
+    assert f"mirrormargin delta {place / 'told'} --tolerance 1 --evaluate" in " ".join(out.split())
+    assert "mirrormargin prune" not in out
+
+
 def test_a_delta_of_all_changes_answers_as_the_trained_model_does(place, tmp_path, capsys):
     run, file = place / "run", tmp_path / "all.safetensors"
     report = ask("delta", run, "--keep", ALL, "--out", file, capsys=capsys)
