@@ -166,3 +166,18 @@ def test_classifiers_and_language_models_have_their_own_figures(run):
     names = [figure.name for figure in draw_trainings({"one": summary, "two": other})]
     assert names[:3] == ["trainings", "trainings-pruning", "trainings-weights"]
     assert names[3:] == [f"language-{name}" for name in names[:3]]
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["delta", "RUN", "--keep", "5"],
+        ["evaluate", "RUN", "--delta", "a.safetensors"],
+        ["predict", "RUN", "--text", "ann", "--delta", "a.safetensors"],
+    ],
+)
+def test_language_models_have_no_deltas(run, argv, capsys):
+    assert main([str(run) if word == "RUN" else word for word in argv]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "delta" in line
+    assert "continues a text" in line or "trained a model from the start" in line

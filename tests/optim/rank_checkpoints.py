@@ -35,6 +35,8 @@ STATES = {
         {"lr": 0.05, "p": 1.5, "scale": "rms", "step_rule": "normalized"},
     ),
     "amsgrad": (mm.MirrorAdam, {"lr": 0.02, "p": 1.1, "scale": "rms", "amsgrad": True}),
+    "centred": (mm.MirrorAdam, {"lr": 0.1, "p": 1.1, "center": True}),
+    "centred-momentum": (mm.MirrorDescent, {"lr": 0.1, "p": 1.5, "center": True, "momentum": 0.9}),
     "bfloat16": (
         mm.MirrorAdam,
         {"lr": 0.02, "p": 1.1, "amsgrad": True, "state_dtype": torch.bfloat16},

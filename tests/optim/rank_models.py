@@ -37,6 +37,7 @@ def draw_batches(dtype=torch.float64, num=6):
 
 KINDS = {
     "adam": lambda params: mm.MirrorAdam(params, lr=0.02, p=1.1, scale=0.3),
+    "centred": lambda params: mm.MirrorAdam(params, lr=0.1, p=1.1, center=True),
     "normalized": lambda params: mm.MirrorDescent(
         params, lr=0.02, p=1.5, step_rule="normalized", momentum=0.9
     ),

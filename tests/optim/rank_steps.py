@@ -44,6 +44,13 @@ def list_cases(dtype, full):
             yield mm.MirrorDescent, {**grouped, "momentum": 0.9, "caution": True}, path
             yield mm.MirrorAdam, {**adam, "caution": True, "amsgrad": True}, path
             yield mm.MirrorAdam, {**adam, "clip": 0.5, "weight_decay": 0.1}, path
+            centred = {"p": p, **PATHS[path], "center": True}
+            yield mm.MirrorAdam, {**centred, "lr": 0.1, "weight_decay": 0.1}, path
+            yield mm.MirrorDescent, {**centred, "lr": 0.1, "step_rule": "normalized"}, path
+            yield mm.MirrorDescent, {**centred, "lr": 0.05, "momentum": 0.9}, path
+            if path != "compiled" and p == 1.1:
+                elastic = {"potential": mm.ElasticNetPotential(0.1), "center": True, **PATHS[path]}
+                yield mm.MirrorAdam, {**elastic, "lr": 0.1}, path
             if path != "compiled" and dtype is torch.float32:
                 yield mm.MirrorAdam, {**adam, "state_dtype": torch.bfloat16}, path
                 options = {"momentum": 0.9, "state_dtype": torch.bfloat16}

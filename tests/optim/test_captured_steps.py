@@ -12,7 +12,13 @@ from catalogue import bits, make_params, set_gradients
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mirrormargin import HypentropyPotential, MirrorAdam, MirrorDescent, OptimizerError
+from mirrormargin import (
+    ElasticNetPotential,
+    HypentropyPotential,
+    MirrorAdam,
+    MirrorDescent,
+    OptimizerError,
+)
 
 # What torch imports to compile uses its own deprecated functions.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -27,6 +33,9 @@ ADAMS = {
     "hypentropy": {"potential": HypentropyPotential(0.3)},
     "caution": {"p": 1.3, "caution": True},
     "clip": {"p": 1.3, "clip": 0.05},
+    "center": {"p": 1.1, "center": True, "weight_decay": 0.1},
+    "center-p2": {"p": 2.0, "center": True, "amsgrad": True},
+    "center-elastic-net": {"potential": ElasticNetPotential(0.01), "center": True},
     "narrow-clip-group": {"p": 1.3, "clip": 0.05, "norm_over": "group", **NARROW},
 }
 DESCENTS = {
@@ -36,6 +45,8 @@ DESCENTS = {
     "normalized": {"p": 1.3, "step_rule": "normalized", "weight_decay": 0.1},
     "normalized-group": {"p": 1.3, "step_rule": "normalized", "norm_over": "group"},
     "narrow": {"p": 1.3, "momentum": 0.9, **NARROW},
+    "center": {"p": 1.1, "momentum": 0.9, "center": True},
+    "center-narrow": {"p": 1.3, "momentum": 0.9, "center": True, **NARROW},
 }
 VARIANTS = pytest.mark.parametrize(
     ("kind", "options"),
@@ -153,6 +164,24 @@ def test_a_capturable_step_is_the_usual_one_and_reads_nothing(kind, options):
     with reads:
         twin.step()
     assert reads.count > 0
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_given_centre_is_captured_and_not_copied(is_compiled):
+    torch._dynamo.reset()
+    twins, twin = _make(MirrorAdam, {"p": 1.1, "center": True})
+    _train(twins, twin, twin.step, range(4))
+    base = make_params()
+    params, optimizer = _make(MirrorAdam, {"p": 1.1, "center": True}, capturable=True)
+    optimizer.center_at(base)
+    backend = Counting()
+    compiled = torch.compile(optimizer.step, backend=backend, fullgraph=True)
+    _train(params, optimizer, compiled if is_compiled else optimizer.step, range(4))
+    assert backend.graphs == is_compiled
+    assert bits(base) == bits(make_params())
+    for param, twin_param, center in zip(params, twins, base, strict=True):
+        torch.testing.assert_close(param, twin_param, rtol=1e-5, atol=1e-7)
+        assert optimizer.state[param]["center"].data_ptr() == center.data_ptr()
 
 
 def test_weights_of_all_precisions_share_a_compiled_step():

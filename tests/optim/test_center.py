@@ -271,6 +271,41 @@ def test_centres_that_do_not_fit_are_refused(weights, message):
     assert not optimizer.state
 
 
+def test_a_copy_that_was_saved_is_kept_where_another_centre_was_given():
+    params = make_params()
+    optimizer = MirrorAdam(params, lr=0.2, p=1.1, center=True)
+    take_steps(optimizer, params)
+    saved = copy.deepcopy(optimizer.state_dict())
+    resumed = copy.deepcopy(params)
+    again = MirrorAdam(resumed, lr=0.2, p=1.1, center=True)
+    again.center_at(make_params(seed=3))
+    again.load_state_dict(saved)
+    for mine, theirs in zip(resumed, params, strict=True):
+        assert torch.equal(again.state[mine]["center"], optimizer.state[theirs]["center"])
+        assert "center_digest" not in again.state[mine]
+    take_steps(again, resumed, 2, start=5)
+    take_steps(optimizer, params, 2, start=5)
+    assert bits(resumed) == bits(params)
+
+
+@pytest.mark.parametrize("num_steps", [0, 2])
+def test_a_given_centre_goes_with_a_copy_of_the_optimizer(num_steps):
+    params, base = make_params(), make_params()
+    with torch.no_grad():
+        params[0][0, 0] += 1
+    optimizer = MirrorAdam(params, lr=0.2, p=1.1, center=True)
+    optimizer.center_at(make_params(seed=3))  # before the first step it may be given again
+    optimizer.center_at(base)
+    assert not optimizer.state  # as torch's tools expect of an optimizer that has made no step
+    take_steps(optimizer, params, num_steps)
+    twins, twin = copy.deepcopy((params, optimizer))
+    for own, one in ((params, optimizer), (twins, twin)):
+        take_steps(one, own, 2, start=num_steps)
+    assert bits(twins) == bits(params)
+    for param, center in zip(twins, base, strict=True):
+        assert torch.equal(twin.state[param]["center"], center)
+
+
 def test_without_groups_with_a_centre_there_is_nothing_to_centre():
     optimizer = MirrorAdam([nn.Parameter(torch.ones(3))], lr=0.1)
     with pytest.raises(OptimizerError, match="no group has center=True"):

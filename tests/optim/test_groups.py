@@ -214,6 +214,30 @@ def test_a_scale_of_initial_sizes_suits_groups_with_biases_of_zero():
     torch.testing.assert_close(model.bias.detach(), torch.full((3,), -1e-2))
 
 
+@pytest.mark.parametrize("make", [make_encoder, make_bert, make_gpt2])
+def test_options_centre_the_matrices_and_nothing_else(make):
+    torch.manual_seed(0)
+    model = make()
+    before = {name: param.detach().clone() for name, param in model.named_parameters()}
+    groups = mm.mirror_groups(model, p=1.1, center=True)
+    assert mm.describe_groups(groups).count("centred") == 1
+    optimizer = mm.MirrorAdam(groups, lr=0.05)
+    for _ in range(10):
+        optimizer.zero_grad()
+        find_loss(model).backward()
+        optimizer.step()
+    mirrored = list_mirrored(model)
+    for name, param in model.named_parameters():
+        state = optimizer.state[param]
+        assert ("center" in state) == (name in mirrored), name
+        if name in mirrored:
+            assert torch.equal(state["center"], before[name])
+            image = before[name] + mm.LpPotential(1.1).to_primal(state["dual"])
+            torch.testing.assert_close(param.detach(), image)
+    saved = {key: set(state) for key, state in optimizer.state_dict()["state"].items()}
+    assert sum("center" in keys for keys in saved.values()) == len(mirrored)
+
+
 def test_embeddings_take_p_if_asked_but_position_tables_do_not():
     class Tables(nn.Module):
         def __init__(self):

@@ -29,7 +29,7 @@ SENT = {
 
 @pytest.fixture(scope="module")
 def server():
-    names = ("steps", "meshes", "models", "swaps", "checkpoints", "messages")
+    names = ("steps", "meshes", "models", "swaps", "checkpoints", "messages", "centers")
     server = RankServer([f"rank_{name}" for name in names])
     yield server
     server.close()
@@ -44,12 +44,12 @@ def counts(server):
 @pytest.mark.parametrize(
     ("dtype", "count", "full", "num_cases"),
     [
-        ("float64", 2, False, 68),
-        ("float32", 2, False, 106),
-        pytest.param("float64", 2, True, 200, marks=pytest.mark.slow),
-        pytest.param("float32", 2, True, 320, marks=pytest.mark.slow),
-        pytest.param("float64", 3, True, 200, marks=pytest.mark.slow),
-        pytest.param("float32", 3, True, 320, marks=pytest.mark.slow),
+        ("float64", 2, False, 76),
+        ("float32", 2, False, 117),
+        pytest.param("float64", 2, True, 232, marks=pytest.mark.slow),
+        pytest.param("float32", 2, True, 367, marks=pytest.mark.slow),
+        pytest.param("float64", 3, True, 232, marks=pytest.mark.slow),
+        pytest.param("float32", 3, True, 367, marks=pytest.mark.slow),
     ],
 )
 def test_every_rule_at_every_p_is_that_of_one_process(server, dtype, count, full, num_cases):
@@ -95,7 +95,10 @@ def hand_over(server, function, folder, *arguments):
 
 @pytest.mark.parametrize(
     "names",
-    [["polyak"], pytest.param(["adam", "normalized", "hypentropy"], marks=pytest.mark.slow)],
+    [
+        ["polyak"],
+        pytest.param(["adam", "normalized", "hypentropy", "centred"], marks=pytest.mark.slow),
+    ],
 )
 def test_checkpoints_go_from_two_ranks_to_one_and_to_three(server, names, tmp_path):
     hand_over(server, "rank_checkpoints:train_models", tmp_path, names)
@@ -104,6 +107,19 @@ def test_checkpoints_go_from_two_ranks_to_one_and_to_three(server, names, tmp_pa
 @pytest.mark.slow
 def test_checkpoints_hold_states_of_all_sorts(server, tmp_path):
     hand_over(server, "rank_checkpoints:step_tensors", tmp_path)
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_given_centres_are_known_again_on_any_number_of_ranks(server, count):
+    server.run("rank_centers:check_given", count)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flat", [False, True])
+def test_checkpoints_without_their_centre_go_from_two_ranks_to_one_and_to_three(
+    server, flat, tmp_path
+):
+    hand_over(server, "rank_centers:hand_over", tmp_path, flat)
 
 
 @pytest.mark.parametrize("num_groups", [1, 2])

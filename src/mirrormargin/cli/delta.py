@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from mirrormargin.data.dataset import Split
+    from mirrormargin.training import TrainingFolder
     from mirrormargin.training.tasks import Task
 
 __all__ = ["app", "delta"]
@@ -66,7 +68,7 @@ def delta(
     tolerance: Annotated[Number | None, Parameter(metavar="POINTS")] = None,
     weights: Weights = "selected",
     evaluate: bool = False,
-    split: Literal["validation", "test"] = "validation",
+    split: Literal["validation", "test"] | None = None,
     data_dir: DataFolder | None = None,
     download: Download = False,
     out: FileOut | None = None,
@@ -83,22 +85,30 @@ def delta(
         share: How many of all weights of the encoder, as a share.
         tolerance: Keep as few as cost at most so many points on validation data.
         evaluate: Measure the model with all changes, and the base with those in the file.
-        split: What --evaluate measures on.
+        split: What --evaluate measures on. [default: validation]
         out: Where to write it. [default: in FOLDER, named by the number]
     """
     if sum(one is not None for one in (keep, share, tolerance)) != 1:
         raise TrainingError(
             "give one of --keep NUMBER, --share SHARE and --tolerance POINTS, such as --keep 2000"
         )
+    if split is not None and not evaluate:
+        raise TrainingError("--split is for --evaluate: add it, or leave out --split")
     from mirrormargin import training
-    from mirrormargin.runs import check_writable
-    from mirrormargin.training.fine_tuning import apply_delta, extract_delta
+    from mirrormargin.training.fine_tuning import apply_delta, extract_delta, read_fine_tuning
 
     trained = training.TrainingFolder(folder)
-    weights = find_weights(trained, weights)
-    config, task = trained.read_config(), trained.read_config().task
+    config, weights = read_fine_tuning(trained), find_weights(trained, weights)
+    if out is not None:  # before what takes long
+        _check_file(trained, out, overwrite)
+    task, split = config.task, split or "validation"
     needs_data = evaluate or tolerance is not None
     data = load_unchanged_data(trained, data_dir, download) if needs_data else None
+    part = None
+    if evaluate and data is not None:
+        part = data.validation if split == "validation" else data.test
+        if not len(part):
+            raise TrainingError(f"{data.name} has no {split} part: leave out --split")
     score = None
     if tolerance is not None and data is not None:
         validation = data.validation
@@ -106,15 +116,8 @@ def delta(
     found = extract_delta(
         trained, weights=weights, keep=keep, share=share, tolerance=tolerance, evaluate=score
     )
-    file = out or trained.path / f"delta-{found.num_values}.safetensors"
-    if trained.owns(file):
-        raise RunError(f"{file} belongs to the training itself: choose another name with --out")
-    if file.exists() and not overwrite:
-        raise RunError(
-            f"{file} exists already: add --overwrite to replace it, or choose another name with"
-            " --out"
-        )
-    check_writable(file)
+    file = out or trained.name_delta(found.num_values)
+    _check_file(trained, file, overwrite)
     report: dict[str, Any] = {
         "folder": str(folder),
         "configuration": config.name,
@@ -125,13 +128,26 @@ def delta(
         "bytes_written": found.save(file),
         "bytes_per_number": round(found.bytes_per_value, 3),
     }
-    if evaluate and data is not None:
-        part = data.validation if split == "validation" else data.test
+    if part is not None:
         report["split"] = split
         report["all"] = _measure(training.load_model(folder, weights=weights), part, task)
         report["kept"] = _measure(apply_delta(folder, file), part, task)
     print_json(report) if json else _print(report, task, quiet)
     return 0
+
+
+def _check_file(folder: TrainingFolder, file: Path, overwrite: bool) -> None:
+    """Raise unless the file can be written, and nothing is lost by that."""
+    from mirrormargin.runs import check_writable
+
+    if folder.owns(file):
+        raise RunError(f"{file} belongs to the training itself: choose another name with --out")
+    if file.exists() and not overwrite:
+        raise RunError(
+            f"{file} exists already: add --overwrite to replace it, or choose another name with"
+            " --out"
+        )
+    check_writable(file)
 
 
 def _measure(model: nn.Module, part: Split, task: Task) -> dict[str, float]:

@@ -143,7 +143,12 @@ def predict(
     form = trained.read_inputs()
     if form.kind == "language":
         refuse_class_options(
-            {"--lines": lines, "--text-column": text_column, "--attention": attention}
+            {
+                "--lines": lines,
+                "--text-column": text_column,
+                "--delta": delta,
+                "--attention": attention,
+            }
         )
         if not inputs and text is None:
             raise DataError("there is no text to continue: give its beginning, --text 'ROMEO:'")

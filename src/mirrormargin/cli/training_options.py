@@ -134,6 +134,11 @@ def read_config(
     """
     config = _find_configuration(name)
     if settings.center:
+        if settings.optimizer not in (None, "MirrorAdam"):
+            raise TrainingError(
+                f"--center and --optimizer {settings.optimizer} are given, but --center trains by"
+                " MirrorAdam: leave out one of the two"
+            )
         config = center_configuration(config)
     changes = _read_settings(seed, settings)
     given = [text.partition("=")[0] for text in assignments]

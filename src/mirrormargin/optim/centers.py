@@ -8,7 +8,7 @@ parts of a tensor find the same one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -26,8 +26,18 @@ _AT_ONCE = 2**20  # entries that are hashed together: temporaries stay small
 _MODULUS = 2**32
 
 
-def set_centers(optimizer: Optimizer, weights: Any) -> None:
-    """Give groups with a centre the weights to be centred at; see ``MirrorOptimizer.center_at``."""
+def set_centers(
+    optimizer: Optimizer, given: MutableMapping[Tensor, dict[str, Any]], weights: Any
+) -> None:
+    """Give groups with a centre the weights to be centred at; see ``MirrorOptimizer.center_at``.
+
+    Args:
+        optimizer: With these groups.
+        given: Takes the centres of parameters that have no state yet. In the state they would be
+            all that is there, and torch's distributed checkpoints take such an optimizer for one
+            that has made steps: pinned by ``hand_over`` in ``rank_centers``.
+        weights: As in ``center_at``.
+    """
     pairs = _pair_centers(optimizer.param_groups, weights)
     digests = find_digests([center for *_, center in pairs], [param for _, param, _ in pairs])
     for (label, param, _), digest in zip(pairs, digests, strict=True):
@@ -41,7 +51,11 @@ def set_centers(optimizer: Optimizer, weights: Any) -> None:
                 " weights that the training began with"
             )
     for (_, param, center), digest in zip(pairs, digests, strict=True):
-        optimizer.state[param].update(center=center, center_digest=digest)
+        found = {"center": center, "center_digest": digest}
+        if optimizer.state.get(param):
+            optimizer.state[param].update(found)
+        else:
+            given[param] = found
 
 
 def _pair_centers(

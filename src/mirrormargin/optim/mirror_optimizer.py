@@ -40,6 +40,7 @@ class MirrorOptimizer(Optimizer):
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         self._seen: dict[int, tuple[int, int]] = {}
+        self._given: dict[Tensor, dict[str, Any]] = {}  # centres of parameters without a state yet
         self._is_chosen: list[bool] = []  # of each group: whether its p was asked for
         self._is_begun = False
         if not isinstance(params, Tensor):  # torch says what to do with a single one
@@ -50,7 +51,11 @@ class MirrorOptimizer(Optimizer):
             params = list(read_items("params", params, allowed, error=OptimizerError))
         super().__init__(params, defaults)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_given": self._given}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.setdefault("_given", {})  # pickled by an earlier version
         super().__setstate__(state)
         for group in self.param_groups:
             for name, value in options.NEW.items():
@@ -217,8 +222,16 @@ class MirrorOptimizer(Optimizer):
                 "(rows with zero gradient are left untouched anyway)"
             )
         state = self.state[param]
+        if self._given:
+            self._take_center(param, state)
         kappa = 1.0 if group["scale"] is None else self._find_kappa(number, index, state, reads)
         batch.add(param, local, grad, state, kappa, before + index)
+
+    def _take_center(self, param: Tensor, state: dict[str, Any]) -> None:
+        """Move a centre that was given before there was a state into it."""
+        found = self._given.pop(param, None)
+        if found is not None and "center" not in state:
+            state.update(found)
 
     def _list_params(self) -> Iterator[tuple[int, int, dict[str, Any], Tensor]]:
         """Group number, index there, group and parameter, of all that have a gradient."""
@@ -341,7 +354,7 @@ class MirrorOptimizer(Optimizer):
         Raises:
             OptimizerError: If one is missing or does not fit, or u belongs to another centre.
         """
-        set_centers(self, weights)
+        set_centers(self, self._given, weights)
         self._seen = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -363,8 +376,8 @@ class MirrorOptimizer(Optimizer):
         hint = "as state_dict() of such an optimizer returned"
         check_kind("state_dict", state_dict, dict, hint, error=OptimizerError)
         potentials = [group["potential"] for group in self.param_groups]
-        given_centers = {
-            param: (state["center"], state["center_digest"])
+        given_centers = self._given | {
+            param: {key: state[key] for key in ("center", "center_digest")}
             for param, state in self.state.items()
             if "center_digest" in state and "center" in state
         }
@@ -376,6 +389,7 @@ class MirrorOptimizer(Optimizer):
 
         def finish(_: Optimizer) -> None:
             checkpoints.restore(self, saved, potentials, given_centers)
+            self._given = {p: own for p, own in given_centers.items() if not self.state.get(p)}
 
         # What a user's hooks make of the checkpoint is checked, and they see what was restored.
         first = self.register_load_state_dict_pre_hook(check)

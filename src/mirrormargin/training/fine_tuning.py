@@ -13,12 +13,28 @@ from mirrormargin.data import InputForm
 from mirrormargin.deltas import SparseDelta
 from mirrormargin.errors import TrainingError
 from mirrormargin.training.building import build_model, load_model
-from mirrormargin.training.config import EncoderModel
+from mirrormargin.training.config import EncoderModel, TrainingConfig
 from mirrormargin.training.folder import TrainingFolder
 
-__all__ = ["HEAD", "apply_delta", "extract_delta", "load_base"]
+__all__ = ["HEAD", "apply_delta", "extract_delta", "load_base", "read_fine_tuning"]
 
 HEAD = "head.*"  # it is new in every training, and stored whole
+
+
+def read_fine_tuning(folder: str | os.PathLike[str]) -> TrainingConfig:
+    """The configuration of a training that began with pretrained weights.
+
+    Raises:
+        TrainingError: If it trained a model from the start, or there is no training.
+    """
+    home = TrainingFolder(folder)
+    config = home.read_config()
+    if not isinstance(config.model, EncoderModel):
+        raise TrainingError(
+            f"{home.path} trained a model from the start: only what was fine-tuned from pretrained"
+            " weights, such as sst2/minilm, has a delta"
+        )
+    return config
 
 
 def load_base(folder: str | os.PathLike[str], inputs: InputForm | None = None) -> nn.Module:
@@ -28,14 +44,9 @@ def load_base(folder: str | os.PathLike[str], inputs: InputForm | None = None) -
         TrainingError: If it was not pretrained, or the training has not ended.
         ModelError: If the pretrained weights are not at hand.
     """
-    home = TrainingFolder(folder)
-    config = home.read_config()
-    if not isinstance(config.model, EncoderModel):
-        raise TrainingError(
-            f"{home.path} trained a model from the start: only what was fine-tuned from pretrained"
-            " weights, such as sst2/minilm, has a delta"
-        )
-    return build_model(config, home.read_inputs() if inputs is None else inputs).eval()
+    config = read_fine_tuning(folder)
+    inputs = TrainingFolder(folder).read_inputs() if inputs is None else inputs
+    return build_model(config, inputs).eval()
 
 
 def extract_delta(
@@ -83,10 +94,12 @@ def apply_delta(folder: str | os.PathLike[str], delta: str | os.PathLike[str]) -
     """The base of a fine-tuning with a delta from a file, in evaluation mode.
 
     Raises:
-        TrainingError: If the delta has other classes than the training.
+        TrainingError: If the training was none of pretrained weights, or the delta has other
+            classes.
         DeltaError: If it is damaged, or of another base.
     """
     home = TrainingFolder(folder)
+    read_fine_tuning(home)
     found, inputs = SparseDelta.load(delta), home.read_inputs()
     classes = (found.info or {}).get("classes")
     if classes is not None and tuple(classes) != inputs.classes:

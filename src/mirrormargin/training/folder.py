@@ -8,6 +8,7 @@ r"""``TrainingFolder``: which files lie in the folder of a training; no other co
     selected.safetensors     weights of the epoch that was best on validation data
     summary.json             accuracies or losses, pruning, sparsity (mirrormargin.training.summary)
     pruned-*.safetensors     what ``mirrormargin prune`` wrote
+    delta-*.safetensors      what ``mirrormargin delta`` wrote
     tensorboard/             events, if they were asked for
     .lock                    while a process is training, or evaluating what it has trained
 
@@ -48,6 +49,8 @@ BOARD, LOCK = "tensorboard", ".lock"
 WEIGHTS = {"final": "final.safetensors", "selected": "selected.safetensors"}
 # The parts of a summary that a report shows.
 REPORTED = ("command", "config", "epochs", "shares", "validation", "weights")
+# What commands make of it unless another file is named: it is of this training alone.
+DERIVED = ("pruned-*.safetensors", "delta-*.safetensors")
 PRUNED = {"safetensors": ".safetensors", "sparse": ".sparse.safetensors"}
 
 Status = Literal["empty", "foreign", "damaged", "begun", "resumable", "finished"]
@@ -171,9 +174,9 @@ class TrainingFolder:
                 " another folder"
             )
         with self.hold():
-            pruned = [path.name for path in self.path.glob("pruned-*.safetensors")]
+            made = [path.name for one in DERIVED for path in self.path.glob(one)]
             # The configuration last: without it the rest would be things of nobody.
-            for name in (*WEIGHTS.values(), SUMMARY, INPUTS, METRICS, CHECKPOINT, *pruned, CONFIG):
+            for name in (*WEIGHTS.values(), SUMMARY, INPUTS, METRICS, CHECKPOINT, *made, CONFIG):
                 (self.path / name).unlink(missing_ok=True)
             shutil.rmtree(self.path / BOARD, ignore_errors=True)
 
@@ -362,6 +365,10 @@ class TrainingFolder:
     def name_pruned(self, share: float, format: str = "safetensors") -> Path:
         """Where a pruned model goes if no file is named."""
         return self.path / f"pruned-{share:g}{PRUNED[format]}"
+
+    def name_delta(self, num_values: int) -> Path:
+        """Where a delta goes if no file is named."""
+        return self.path / f"delta-{num_values}.safetensors"
 
     def owns(self, path: Path) -> bool:
         """Whether a path is one of the training's own files, which nothing else may replace."""
