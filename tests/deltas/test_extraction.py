@@ -101,6 +101,34 @@ def test_heads_are_stored_whole():
     assert extract(keep=3, whole=("output*",)).whole.keys() == {"embedding.weight"}  # tied
 
 
+def untie(model):
+    untied = copy.deepcopy(model)
+    untied.output.weight = nn.Parameter(model.output.weight.detach().clone())
+    return untied
+
+
+@pytest.mark.parametrize("options", [{}, {"whole": ["output*"]}])
+def test_a_model_and_a_base_that_tie_otherwise_are_refused(options):
+    untied = untie(BASE)
+    with torch.no_grad():
+        untied.output.weight[0, 0] += 1.0
+    for model, base in ((untied, BASE), (BASE, untied)):
+        with pytest.raises(mm.DeltaError, match=r"output.weight and embedding.weight share their"):
+            mm.SparseDelta.extract(model, base, keep=1, **options)
+
+
+def test_equal_copies_of_a_tied_weight_are_as_good_as_tied():
+    expected = extract(keep=9)
+    for model, base in ((untie(MODEL), BASE), (MODEL, untie(BASE))):
+        delta = mm.SparseDelta.extract(model, base, keep=9)
+        assert delta.positions.tolist() == expected.positions.tolist()
+        assert delta.space.tied == expected.space.tied == {"output.weight": "embedding.weight"}
+    model, answers = untie(MODEL), []
+    evaluate = lambda one: answers.append(torch.equal(one.output.weight, one.embedding.weight)) or 0  # noqa: E731
+    mm.SparseDelta.extract(model, BASE, tolerance=0.1, evaluate=evaluate)
+    assert all(answers)
+
+
 def test_integers_are_stored_whole_where_they_changed():
     model = copy.deepcopy(MODEL)
     model.norm.num_batches_tracked.add_(7)

@@ -146,9 +146,12 @@ def test_a_model_that_ties_otherwise_is_refused():
     untied.output.weight = nn.Parameter(base.output.weight.detach().clone())
     with pytest.raises(mm.DeltaError, match="share their memory where the delta was extracted"):
         delta.apply(untied)
-    both = mm.SparseDelta.extract(fine_tune(untied), untied, share=1.0)
-    with pytest.raises(mm.DeltaError, match="share their memory in this model"):
-        both.apply(base)
+    before = bits(base)
+    for options in ({"keep": 1}, {"share": 1.0}, {"keep": 1, "whole": ["output*", "embedding*"]}):
+        both = mm.SparseDelta.extract(fine_tune(untied), untied, **options)
+        with pytest.raises(mm.DeltaError, match="share their memory in this model"):
+            both.apply(base)
+    assert bits(base) == before
 
 
 @pytest.mark.parametrize("wrap", ["compile", "parallel", "both"])

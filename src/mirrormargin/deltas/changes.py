@@ -109,12 +109,13 @@ def check_shapes(tensors: Mapping[str, Tensor], delta: Contents) -> None:
                 " this model: tie them, or extract the delta from models that do not"
             )
     places: dict[int, str] = {}
-    for name, _, _ in delta.space.split(delta.positions):
-        place = tensors[name].data_ptr()
-        if places.setdefault(place, name) != name:
+    for name in (*delta.space.shapes, *whole):
+        one = tensors[name]
+        if one.numel() and places.setdefault(one.data_ptr(), name) != name:
             raise DeltaError(
-                f"{name} and {places[place]} share their memory in this model, and the delta"
-                " changes both: extract it from models that share it too"
+                f"{name} and {places[one.data_ptr()]} share their memory in this model, but not"
+                " where the delta was extracted: a change of one would change both; untie them, or"
+                " extract the delta from models that tie them too"
             )
 
 

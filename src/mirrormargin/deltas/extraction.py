@@ -29,7 +29,7 @@ from mirrormargin.deltas.delta_file import Contents
 from mirrormargin.deltas.ranking import Limit, select_entries
 from mirrormargin.deltas.search import find_smallest
 from mirrormargin.deltas.space import Space, digest_base
-from mirrormargin.deltas.tensors import find_tied, read_tensors
+from mirrormargin.deltas.tensors import find_tied, is_same, read_tensors
 from mirrormargin.deltas.values import check_type, encode_values
 from mirrormargin.errors import DeltaError
 from mirrormargin.runs import check_document
@@ -59,6 +59,10 @@ def extract_contents(
     note = check_document("info", info, error=DeltaError)
     patterns = _read_patterns(whole)
     new, old = read_tensors("model", model), read_tensors("base", base)
+    _check_tying(old, find_tied(new, old), "model", "base")
+    tied_before = find_tied(old, new)
+    _check_tying(new, tied_before, "base", "model")
+    new |= {name: new[one] for name, one in tied_before.items() if {name, one} <= new.keys()}
     tied = find_tied(new, old)
     ranked, stored = _sort(new, old, tied, patterns)
     pair = _Pair(new, old, ranked, tied)
@@ -108,6 +112,21 @@ def _read_patterns(whole: Any) -> Sequence[str]:
     if not all(isinstance(one, str) for one in patterns):
         raise DeltaError(f"whole is {show(whole)}: give {allowed}")
     return patterns
+
+
+def _check_tying(
+    tensors: Mapping[str, Tensor], tied: Mapping[str, str], where: str, here: str
+) -> None:
+    """Raise if tensors that are tied in one model differ in the other one.
+
+    Equal copies pass, for files and copies of state dicts tie nothing.
+    """
+    for name, one in tied.items():
+        if {name, one} <= tensors.keys() and not is_same(tensors[name], tensors[one]):
+            raise DeltaError(
+                f"{name} and {one} share their memory in the {where}, and differ in the {here}: a"
+                " delta cannot tie or untie them, so tie them in both or in neither"
+            )
 
 
 def _sort(
