@@ -251,6 +251,40 @@ def test_a_sum_beyond_the_weights_type_is_refused():
         delta.apply(base.half())
 
 
+def freeze(model, name):
+    """Make a tensor of a model one that nobody can write to."""
+    module, _, last = name.rpartition(".")
+    with torch.inference_mode():
+        frozen = model.get_parameter(name).detach().clone()
+    model.get_submodule(module)._parameters[last] = frozen
+
+
+def test_a_delta_that_cannot_be_written_changes_nothing():
+    base = make_base()
+    delta = extract(fine_tune(base), base, share=1.0, keep=None)
+    freeze(base, "hidden.weight")
+    before = bits(base)
+    with pytest.raises(mm.DeltaError, match=r"hidden.weight cannot be written to \(Inplace"):
+        delta.apply(base)
+    assert bits(base) == before
+    with pytest.raises(mm.DeltaError, match="not applied"):
+        delta.remove(base)
+    mm.DeltaStore(base)
+
+
+def test_a_delta_that_cannot_be_removed_stays():
+    base = make_base()
+    delta = extract(fine_tune(base), base, share=1.0, keep=None)
+    delta.apply(base)
+    freeze(base, "hidden.weight")
+    after = bits(base)
+    with pytest.raises(mm.DeltaError, match=r"hidden.weight cannot be written to"):
+        delta.remove(base)
+    assert bits(base) == after
+    with pytest.raises(mm.DeltaError, match="is applied"):
+        mm.DeltaStore(base)
+
+
 def test_a_model_that_is_gone_is_forgotten():
     from mirrormargin.deltas.application import _applied
 

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
-from mirrormargin.deltas.changes import Change, check_shapes, make_changes
+from mirrormargin.deltas.changes import Change, check_shapes, make_changes, write_changes
 from mirrormargin.deltas.space import digest_tensor
 from mirrormargin.deltas.tensors import read_tensors, unwrap
 from mirrormargin.errors import DeltaError
@@ -43,8 +43,7 @@ def apply_delta(delta: SparseDelta, model: nn.Module, check: bool) -> None:
             lambda name: digest_tensor(name, _find_before(name, tensors[name], stack))
         )
     changes = make_changes(tensors, delta.contents)
-    for change in changes:
-        change.write(tensors[change.name])
+    write_changes(tensors, changes)
     _applied[unwrap(model)] = [*stack, _Applied(delta, changes)]
 
 
@@ -64,8 +63,7 @@ def remove_delta(delta: SparseDelta, model: nn.Module) -> None:
         )
     tensors = read_tensors("model", model)
     _check_intact(tensors, stack[-1].changes)
-    for change in stack[-1].changes:
-        change.undo(tensors[change.name])
+    write_changes(tensors, [change.inverse() for change in stack[-1].changes])
     _applied[unwrap(model)] = stack[:-1]
 
 

@@ -8,8 +8,9 @@ version notices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from mirrormargin.deltas.delta_file import Contents
 from mirrormargin.deltas.values import decode_values
 from mirrormargin.errors import DeltaError
 
-__all__ = ["Change", "check_shapes", "make_changes"]
+__all__ = ["Change", "check_shapes", "make_changes", "write_changes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +48,10 @@ class Change:
 
     def undo(self, tensor: Tensor) -> None:
         _write(tensor, self.indices, self.before)
+
+    def inverse(self) -> Change:
+        """The change that writes what was there before."""
+        return replace(self, before=self.after, after=self.before)
 
     def is_written(self, tensor: Tensor) -> bool:
         """Whether the tensor has, bit by bit, what this writes."""
@@ -80,6 +85,29 @@ def make_changes(tensors: Mapping[str, Tensor], delta: Contents) -> list[Change]
         after = whole.to(tensor.device, tensor.dtype)
         changes.append(Change(name, None, tensor.clone(), after))
     return changes
+
+
+def write_changes(tensors: Mapping[str, Tensor], changes: Iterable[Change]) -> None:
+    """Write all of them, or none.
+
+    Raises:
+        DeltaError: If a tensor cannot be written to.
+    """
+    begun: list[Change] = []
+    for change in changes:
+        begun.append(change)
+        try:
+            change.write(tensors[change.name])
+        except RuntimeError as error:
+            for one in reversed(begun):
+                # torch writes to an inference tensor before it raises, in undo as well.
+                with suppress(RuntimeError):
+                    one.undo(tensors[one.name])
+            reason = str(error).partition("\n")[0]
+            raise DeltaError(
+                f"{change.name} cannot be written to ({reason}): load the model again, outside"
+                " torch.inference_mode()"
+            ) from error
 
 
 def check_shapes(tensors: Mapping[str, Tensor], delta: Contents) -> None:

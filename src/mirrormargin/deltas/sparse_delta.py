@@ -158,7 +158,7 @@ class SparseDelta:
             check: Whether to compare the sha256 of the base; its shapes are always compared.
 
         Raises:
-            DeltaError: If the model is not the base; it is then unchanged.
+            DeltaError: If the model is not the base, or cannot be written to; it is then unchanged.
         """
         check_kind("model", model, nn.Module, error=DeltaError)
         apply_delta(self, model, check_flag("check", check, error=DeltaError))
