@@ -115,6 +115,44 @@ def test_removing_after_somebody_wrote_is_refused():
         delta.remove(other.half())
 
 
+@pytest.mark.parametrize("half", [False, True])
+def test_loading_the_base_again_undoes_every_delta(half):
+    base = make_base()
+    state = copy.deepcopy(base.state_dict())
+    deltas = [extract(fine_tune(base, seed), base) for seed in (1, 2)]
+    for delta in deltas:
+        delta.apply(base)
+    (base.half() if half else base).load_state_dict(state)
+    before = bits(base)
+    mm.DeltaStore(base)
+    with pytest.raises(mm.DeltaError, match="not applied"):
+        deltas[1].remove(base)
+    deltas[0].apply(base)
+    deltas[0].remove(base)
+    assert bits(base) == before
+
+
+def test_loading_the_model_between_two_deltas_undoes_the_second():
+    base = make_base()
+    first, second = (extract(fine_tune(make_base(), seed), make_base()) for seed in (1, 2))
+    before = bits(base)
+    first.apply(base)
+    between = copy.deepcopy(base.state_dict())
+    second.apply(base)
+    base.load_state_dict(between)
+    first.remove(base)
+    assert bits(base) == before
+
+
+def test_a_model_with_another_head_meanwhile_is_refused():
+    base = make_base()
+    delta = extract(fine_tune(base), base)
+    delta.apply(base)
+    base.head = nn.Linear(4, 3)
+    with pytest.raises(mm.DeltaError, match=r"head\..* has changed since"):
+        delta.remove(base)
+
+
 def test_entries_that_a_delta_leaves_alone_may_change_meanwhile():
     base = make_base()
     delta = mm.SparseDelta.extract(fine_tune(base), base, keep=1)

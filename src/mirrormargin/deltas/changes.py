@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mirrormargin.deltas.delta_file import Contents
+from mirrormargin.deltas.tensors import is_same
 from mirrormargin.deltas.values import decode_values
 from mirrormargin.errors import DeltaError
 
@@ -28,12 +29,14 @@ class Change:
 
     Attributes:
         name: Of the tensor.
+        shape: Of the tensor.
         indices: Which entries of the flat tensor change; None for all.
         before: What was there.
         after: What comes.
     """
 
     name: str
+    shape: tuple[int, ...]
     indices: Tensor | None
     before: Tensor
     after: Tensor
@@ -55,11 +58,14 @@ class Change:
 
     def is_written(self, tensor: Tensor) -> bool:
         """Whether the tensor has, bit by bit, what this writes."""
-        return _has(tensor, self.indices, self.after)
+        return self._has(tensor, self.after)
 
     def is_undone(self, tensor: Tensor) -> bool:
         """Whether it has, bit by bit, what was there before."""
-        return _has(tensor, self.indices, self.before)
+        return self._has(tensor, self.before)
+
+    def _has(self, tensor: Tensor, values: Tensor) -> bool:
+        return tuple(tensor.shape) == self.shape and is_same(_read(tensor, self.indices), values)
 
 
 def make_changes(tensors: Mapping[str, Tensor], delta: Contents) -> list[Change]:
@@ -79,11 +85,11 @@ def make_changes(tensors: Mapping[str, Tensor], delta: Contents) -> list[Change]
             raise DeltaError(
                 f"{name} with its delta is beyond {tensor.dtype}: load the model in a wider type"
             )
-        changes.append(Change(name, indices, before, after))
+        changes.append(Change(name, tuple(tensor.shape), indices, before, after))
     for name, whole in delta.whole.items():
         tensor = tensors[name].detach()
         after = whole.to(tensor.device, tensor.dtype)
-        changes.append(Change(name, None, tensor.clone(), after))
+        changes.append(Change(name, tuple(tensor.shape), None, tensor.clone(), after))
     return changes
 
 
@@ -157,18 +163,9 @@ def _read(tensor: Tensor, indices: Tensor | None) -> Tensor:
     return tensor[torch.unravel_index(indices, tensor.shape)]
 
 
-def _has(tensor: Tensor, indices: Tensor | None, values: Tensor) -> bool:
-    if tensor.dtype != values.dtype:
-        return False
-    now = _read(tensor, indices).to(values.device)
-    # As bytes: nan is equal to itself, and 0 is not -0.
-    one, other = (part.contiguous().reshape(-1).view(torch.uint8) for part in (now, values))
-    return torch.equal(one, other)
-
-
 @torch.no_grad()
 def _write(tensor: Tensor, indices: Tensor | None, values: Tensor) -> None:
-    values = values.to(tensor.device)
+    values = values.to(tensor.device, tensor.dtype)
     if indices is None:
         tensor.copy_(values)
     elif tensor.is_contiguous():
