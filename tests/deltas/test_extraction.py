@@ -129,6 +129,23 @@ def test_equal_copies_of_a_tied_weight_are_as_good_as_tied():
     assert all(answers)
 
 
+def test_what_is_equal_and_not_finite_is_no_difference():
+    model, base = pair([1.0, -math.inf, math.inf, math.nan], [0.5])
+    with torch.no_grad():
+        base["w0"][1:] = model["w0"][1:]
+    before = bits(base)
+    delta = mm.SparseDelta.extract(model, base, share=1.0)
+    assert delta.positions.tolist() == [0, 4]
+    delta.apply(base)
+    assert bits(base) == bits(model)
+    delta.remove(base)
+    assert bits(base) == before
+    with torch.no_grad():
+        base["w0"][2] = -math.inf
+    with pytest.raises(mm.DeltaError, match="w0 has nan or inf"):
+        mm.SparseDelta.extract(model, base, share=1.0)
+
+
 def test_integers_are_stored_whole_where_they_changed():
     model = copy.deepcopy(MODEL)
     model.norm.num_batches_tracked.add_(7)

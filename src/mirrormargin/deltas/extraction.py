@@ -197,7 +197,10 @@ class _Pair:
         for name, offset in zip(self.space.shapes, self.space.offsets.tolist(), strict=False):
             one, other = self.new[name].detach().cpu(), self._old[name].detach().cpu()
             exact = torch.promote_types(torch.promote_types(one.dtype, other.dtype), torch.float32)
-            difference = (one.to(exact) - other.to(exact)).float().reshape(-1)
+            one, other = one.to(exact), other.to(exact)
+            # What is equal is not stored, such as a mask of -inf, whose difference would be nan.
+            equal = (one == other) | (one.isnan() & other.isnan())
+            difference = (one - other).masked_fill(equal, 0.0).float().reshape(-1)
             if not difference.isfinite().all():
                 raise DeltaError(
                     f"{name} has nan or inf, in the model or in the base, or a difference beyond"
