@@ -211,7 +211,8 @@ class SparseDelta:
         ``info`` of both has the same key, the second one's is kept.
 
         Raises:
-            DeltaError: If the bases differ, or a tensor is whole in both with different contents.
+            DeltaError: If the bases differ, a tensor is whole in both with different contents, or a
+                sum is beyond float32.
         """
         if not isinstance(other, SparseDelta):
             return NotImplemented
@@ -223,6 +224,11 @@ class SparseDelta:
         sums.index_add_(
             0, torch.from_numpy(places), torch.cat([self.values, other.values]).double()
         )
+        if not bool(sums.float().isfinite().all()):
+            raise DeltaError(
+                "a sum of the two deltas is beyond float32, 3.4e38: apply them one after another to"
+                " a model in float64"
+            )
         kept = sums != 0
         dtype = torch.promote_types(self.codes.dtype, other.codes.dtype)
         codes, scale = encode_values(sums[kept].float(), dtype)
