@@ -63,10 +63,13 @@ def test_each_tensor_by_itself():
     assert delta.positions.tolist() == [0, 1, 3, 5]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.1, 1 / 3, 1.0])
-def test_a_share_is_rounded_down(share):
-    delta = extract(share=share)
-    assert delta.num_values == min(math.floor(share * delta.space.size), 66)  # buffers are equal
+@pytest.mark.parametrize(
+    ("share", "count"),
+    [(0.0, 0), (1e-3, 0), (1e-2, 1), (0.299, 29), (0.29, 29), (0.57, 57), (1 / 3, 33), (1.0, 100)],
+)
+def test_a_share_is_a_decimal_and_rounded_down(share, count):
+    model, base = pair([1.0] * 100)
+    assert mm.SparseDelta.extract(model, base, share=share).num_values == count
 
 
 def test_models_state_dicts_and_files_give_the_same(tmp_path):

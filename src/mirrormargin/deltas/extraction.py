@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -101,7 +102,8 @@ def _read_limit(keep: Any, share: Any, tolerance: Any) -> Limit | None:
         return lambda size: number
     if share is not None:
         part = check_number("share", share, least=0.0, most=1.0, error=DeltaError)
-        return lambda size: math.floor(part * size)
+        exact = Fraction(str(part))  # 0.29 of 100 is 29, and 28.999... as a product of floats
+        return lambda size: math.floor(exact * size)
     check_number("tolerance", tolerance, least=0.0, below=math.inf, error=DeltaError)
     return None
 
