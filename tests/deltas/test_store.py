@@ -217,6 +217,8 @@ def test_a_batch_without_forward_calls_the_model():
         ({"a": IDS, "b": IDS[:2]}, ["a"], None, "rows"),
         (IDS, ["a"] * 9, lambda part: part[:3], "3 outputs for 9 inputs"),
         (IDS, ["a"] * 9, 3, "forward is 3"),
+        (IDS[:2], ["a", "a"], None, "the outputs are a tuple"),
+        (tuple(IDS), ["a"] * 9, torch.stack, "inputs are a tuple"),
         (list(IDS), ["a"] * 9, None, "say with forward"),
         (IDS, ["a", "b"] * 4 + ["c"], lambda part: torch.ones(len(part), len(part)), "shapes"),
     ],

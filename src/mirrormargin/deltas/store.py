@@ -145,7 +145,7 @@ class DeltaStore:
     @torch.no_grad()
     def run(
         self,
-        inputs: Tensor | Mapping[str, Tensor] | Sequence[Any],
+        inputs: Tensor | Mapping[str, Tensor] | list[Any],
         tasks: Sequence[str | None],
         forward: Callable[[Any], Any] | None = None,
     ) -> Any:
