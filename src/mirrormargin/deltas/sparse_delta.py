@@ -95,8 +95,8 @@ class SparseDelta:
             tolerance: By how much the score may be worse than the model's own. The smallest number
                 of differences is searched for by bisection, ten candidates for each factor of ten;
                 that assumes that more differences are no worse.
-            evaluate: With ``tolerance``: from the model to its score, of which more is better. It
-                is called with the model in place, which has its bits again in the end.
+            evaluate: With ``tolerance``: from the model to its score; higher is better. It is
+                called with the model in place, which has its bits again in the end.
             scope: "global" ranks all tensors together. "tensor" ranks each by itself: ``keep`` and
                 ``share`` are then of each tensor, and so is what ``tolerance`` finds.
             whole: Patterns (as of ``fnmatch``) of tensors to store as they are, such as
