@@ -95,3 +95,9 @@ def test_types_of_values_are_promoted():
     b = mm.SparseDelta.extract(fine_tune(base, 2), base, keep=9, values=torch.bfloat16)
     assert (a + a).codes.dtype == torch.float16
     assert (a + b).codes.dtype == torch.float32
+
+
+def test_a_sum_beyond_float32_is_refused():
+    delta = mm.SparseDelta.extract({"w": torch.tensor([3e38])}, {"w": torch.zeros(1)}, keep=1)
+    with pytest.raises(mm.DeltaError, match="beyond float32"):
+        delta + delta

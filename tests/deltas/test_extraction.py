@@ -63,10 +63,13 @@ def test_each_tensor_by_itself():
     assert delta.positions.tolist() == [0, 1, 3, 5]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.1, 1 / 3, 1.0])
-def test_a_share_is_rounded_down(share):
-    delta = extract(share=share)
-    assert delta.num_values == min(math.floor(share * delta.space.size), 66)  # buffers are equal
+@pytest.mark.parametrize(
+    ("share", "count"),
+    [(0.0, 0), (1e-3, 0), (1e-2, 1), (0.299, 29), (0.29, 29), (0.57, 57), (1 / 3, 33), (1.0, 100)],
+)
+def test_a_share_is_a_decimal_and_rounded_down(share, count):
+    model, base = pair([1.0] * 100)
+    assert mm.SparseDelta.extract(model, base, share=share).num_values == count
 
 
 def test_models_state_dicts_and_files_give_the_same(tmp_path):
@@ -99,6 +102,51 @@ def test_heads_are_stored_whole():
     named = extract(keep=3, whole=["head.*"])
     assert named.space.digests == delta.space.digests
     assert extract(keep=3, whole=("output*",)).whole.keys() == {"embedding.weight"}  # tied
+
+
+def untie(model):
+    untied = copy.deepcopy(model)
+    untied.output.weight = nn.Parameter(model.output.weight.detach().clone())
+    return untied
+
+
+@pytest.mark.parametrize("options", [{}, {"whole": ["output*"]}])
+def test_a_model_and_a_base_that_tie_otherwise_are_refused(options):
+    untied = untie(BASE)
+    with torch.no_grad():
+        untied.output.weight[0, 0] += 1.0
+    for model, base in ((untied, BASE), (BASE, untied)):
+        with pytest.raises(mm.DeltaError, match=r"output.weight and embedding.weight share their"):
+            mm.SparseDelta.extract(model, base, keep=1, **options)
+
+
+def test_equal_copies_of_a_tied_weight_are_as_good_as_tied():
+    expected = extract(keep=9)
+    for model, base in ((untie(MODEL), BASE), (MODEL, untie(BASE))):
+        delta = mm.SparseDelta.extract(model, base, keep=9)
+        assert delta.positions.tolist() == expected.positions.tolist()
+        assert delta.space.tied == expected.space.tied == {"output.weight": "embedding.weight"}
+    model, answers = untie(MODEL), []
+    evaluate = lambda one: answers.append(torch.equal(one.output.weight, one.embedding.weight)) or 0  # noqa: E731
+    mm.SparseDelta.extract(model, BASE, tolerance=0.1, evaluate=evaluate)
+    assert all(answers)
+
+
+def test_what_is_equal_and_not_finite_is_no_difference():
+    model, base = pair([1.0, -math.inf, math.inf, math.nan], [0.5])
+    with torch.no_grad():
+        base["w0"][1:] = model["w0"][1:]
+    before = bits(base)
+    delta = mm.SparseDelta.extract(model, base, share=1.0)
+    assert delta.positions.tolist() == [0, 4]
+    delta.apply(base)
+    assert bits(base) == bits(model)
+    delta.remove(base)
+    assert bits(base) == before
+    with torch.no_grad():
+        base["w0"][2] = -math.inf
+    with pytest.raises(mm.DeltaError, match="w0 has nan or inf"):
+        mm.SparseDelta.extract(model, base, share=1.0)
 
 
 def test_integers_are_stored_whole_where_they_changed():

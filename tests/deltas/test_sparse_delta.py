@@ -115,6 +115,44 @@ def test_removing_after_somebody_wrote_is_refused():
         delta.remove(other.half())
 
 
+@pytest.mark.parametrize("half", [False, True])
+def test_loading_the_base_again_undoes_every_delta(half):
+    base = make_base()
+    state = copy.deepcopy(base.state_dict())
+    deltas = [extract(fine_tune(base, seed), base) for seed in (1, 2)]
+    for delta in deltas:
+        delta.apply(base)
+    (base.half() if half else base).load_state_dict(state)
+    before = bits(base)
+    mm.DeltaStore(base)
+    with pytest.raises(mm.DeltaError, match="not applied"):
+        deltas[1].remove(base)
+    deltas[0].apply(base)
+    deltas[0].remove(base)
+    assert bits(base) == before
+
+
+def test_loading_the_model_between_two_deltas_undoes_the_second():
+    base = make_base()
+    first, second = (extract(fine_tune(make_base(), seed), make_base()) for seed in (1, 2))
+    before = bits(base)
+    first.apply(base)
+    between = copy.deepcopy(base.state_dict())
+    second.apply(base)
+    base.load_state_dict(between)
+    first.remove(base)
+    assert bits(base) == before
+
+
+def test_a_model_with_another_head_meanwhile_is_refused():
+    base = make_base()
+    delta = extract(fine_tune(base), base)
+    delta.apply(base)
+    base.head = nn.Linear(4, 3)
+    with pytest.raises(mm.DeltaError, match=r"head\..* has changed since"):
+        delta.remove(base)
+
+
 def test_entries_that_a_delta_leaves_alone_may_change_meanwhile():
     base = make_base()
     delta = mm.SparseDelta.extract(fine_tune(base), base, keep=1)
@@ -146,9 +184,12 @@ def test_a_model_that_ties_otherwise_is_refused():
     untied.output.weight = nn.Parameter(base.output.weight.detach().clone())
     with pytest.raises(mm.DeltaError, match="share their memory where the delta was extracted"):
         delta.apply(untied)
-    both = mm.SparseDelta.extract(fine_tune(untied), untied, share=1.0)
-    with pytest.raises(mm.DeltaError, match="share their memory in this model"):
-        both.apply(base)
+    before = bits(base)
+    for options in ({"keep": 1}, {"share": 1.0}, {"keep": 1, "whole": ["output*", "embedding*"]}):
+        both = mm.SparseDelta.extract(fine_tune(untied), untied, **options)
+        with pytest.raises(mm.DeltaError, match="share their memory in this model"):
+            both.apply(base)
+    assert bits(base) == before
 
 
 @pytest.mark.parametrize("wrap", ["compile", "parallel", "both"])
@@ -246,6 +287,40 @@ def test_a_sum_beyond_the_weights_type_is_refused():
     delta = mm.SparseDelta.extract(model, base, keep=1)
     with pytest.raises(mm.DeltaError, match=r"beyond torch\.float16"):
         delta.apply(base.half())
+
+
+def freeze(model, name):
+    """Make a tensor of a model one that nobody can write to."""
+    module, _, last = name.rpartition(".")
+    with torch.inference_mode():
+        frozen = model.get_parameter(name).detach().clone()
+    model.get_submodule(module)._parameters[last] = frozen
+
+
+def test_a_delta_that_cannot_be_written_changes_nothing():
+    base = make_base()
+    delta = extract(fine_tune(base), base, share=1.0, keep=None)
+    freeze(base, "hidden.weight")
+    before = bits(base)
+    with pytest.raises(mm.DeltaError, match=r"hidden.weight cannot be written to \(Inplace"):
+        delta.apply(base)
+    assert bits(base) == before
+    with pytest.raises(mm.DeltaError, match="not applied"):
+        delta.remove(base)
+    mm.DeltaStore(base)
+
+
+def test_a_delta_that_cannot_be_removed_stays():
+    base = make_base()
+    delta = extract(fine_tune(base), base, share=1.0, keep=None)
+    delta.apply(base)
+    freeze(base, "hidden.weight")
+    after = bits(base)
+    with pytest.raises(mm.DeltaError, match=r"hidden.weight cannot be written to"):
+        delta.remove(base)
+    assert bits(base) == after
+    with pytest.raises(mm.DeltaError, match="is applied"):
+        mm.DeltaStore(base)
 
 
 def test_a_model_that_is_gone_is_forgotten():

@@ -122,6 +122,25 @@ def test_others_who_write_to_the_model_are_noticed(current):
     assert store.current == current
 
 
+def test_a_switch_that_cannot_be_written_changes_nothing():
+    base = make_base()
+    deltas = {
+        name: mm.SparseDelta.extract(fine_tune(base, seed), base, share=1.0)
+        for seed, name in enumerate("ab")
+    }
+    with torch.inference_mode():
+        base.norm.running_mean = base.norm.running_mean.clone()
+        base.hidden._parameters["weight"] = base.hidden.weight.detach().clone()
+    store = mm.DeltaStore(base)
+    for name, delta in deltas.items():
+        store.add(name, delta)
+    before = bits(base)
+    with pytest.raises(mm.DeltaError, match=r"hidden.weight cannot be written to"):
+        store.switch("a")
+    assert store.current is None
+    assert bits(base) == before
+
+
 def test_writing_the_same_is_no_harm():
     model, store, _ = make_store()
     store.switch("a")
@@ -198,6 +217,8 @@ def test_a_batch_without_forward_calls_the_model():
         ({"a": IDS, "b": IDS[:2]}, ["a"], None, "rows"),
         (IDS, ["a"] * 9, lambda part: part[:3], "3 outputs for 9 inputs"),
         (IDS, ["a"] * 9, 3, "forward is 3"),
+        (IDS[:2], ["a", "a"], None, "the outputs are a tuple"),
+        (tuple(IDS), ["a"] * 9, torch.stack, "inputs are a tuple"),
         (list(IDS), ["a"] * 9, None, "say with forward"),
         (IDS, ["a", "b"] * 4 + ["c"], lambda part: torch.ones(len(part), len(part)), "shapes"),
     ],

@@ -343,3 +343,35 @@ def test_minilm_knows_which_sentences_are_alike():
     film, movie, engines = normalize((hidden * mask).sum(1) / mask.sum(1), dim=-1)
     assert film @ movie > 0.6
     assert film @ engines < 0.2
+
+
+def test_an_architecture_from_a_file_runs_no_code_of_others(tiny, tmp_path):
+    (tmp_path / "strange.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    strange = {
+        **tiny.architecture,
+        "_name_or_path": str(tmp_path),
+        "auto_map": {"AutoModel": "strange.Model", "AutoConfig": "strange.Config"},
+    }
+    backbone = checkpoints.build_backbone(strange)
+    assert type(backbone) is transformers.BertModel
+    assert not (tmp_path / "ran").exists()
+    assert checkpoints.describe_backbone(backbone) == tiny.architecture
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers 1000000000, and at most 256"),
+        ({"hidden_size": 10**9}, "hidden_size 1000000000, and at most 16,384"),
+        ({"vocab_size": 10**12}, "vocab_size 1000000000000, and at most 1,048,576"),
+        ({"intermediate_size": 10**10}, r"340,.* weights, and at most 4,294,967,296"),
+        ({"model_type": "distilbert", "num_hidden_layers": 10**9}, "num_hidden_layers"),
+        ({"model_type": "distilbert", "hidden_dim": 10**10}, "weights, and at most"),
+        ({"model_type": "no such\nkind"}, "no encoder of the type"),
+        ({"model_type": 3}, "no encoder of the type 3"),
+    ],
+)
+def test_absurd_sizes_in_a_file_are_refused_before_memory_is_taken(tiny, sizes, message):
+    with pytest.raises(ModelError, match=message) as caught:
+        checkpoints.build_backbone({**tiny.architecture, **sizes})
+    assert "\n" not in str(caught.value)

@@ -328,7 +328,12 @@ def _look(model: nn.Module, form: InputForm, row: Tensor) -> list[list[Any]]:
 
 
 def _print(answers: list[dict[str, Any]], special: set[str] | None) -> None:
-    """A line for each input and, unless ``special`` is None, what else than that it attends to."""
+    """A line for each input.
+
+    Args:
+        answers: One for each input.
+        special: Tokens to leave out of those that an input attends to; None shows none of them.
+    """
     rows = []
     for answer in answers:
         cells = [answer["class"], f"{answer['probability']:.1%}"]

@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
-from mirrormargin.deltas.changes import Change, check_shapes, make_changes
+from mirrormargin.deltas.changes import Change, check_shapes, make_changes, write_changes
 from mirrormargin.deltas.space import digest_tensor
-from mirrormargin.deltas.tensors import read_tensors, unwrap
+from mirrormargin.deltas.tensors import is_same, read_tensors, unwrap
 from mirrormargin.errors import DeltaError
 
 if TYPE_CHECKING:
@@ -35,22 +35,22 @@ _applied: WeakKeyDictionary[nn.Module, list[_Applied]] = WeakKeyDictionary()
 
 def apply_delta(delta: SparseDelta, model: nn.Module, check: bool) -> None:
     """See :meth:`mirrormargin.SparseDelta.apply`."""
-    stack = _applied.get(unwrap(model), [])
     tensors = read_tensors("model", model)
+    stack = _read_stack(model, tensors)
     check_shapes(tensors, delta.contents)
     if check:
         delta.space.check_base(
             lambda name: digest_tensor(name, _find_before(name, tensors[name], stack))
         )
     changes = make_changes(tensors, delta.contents)
-    for change in changes:
-        change.write(tensors[change.name])
+    write_changes(tensors, changes)
     _applied[unwrap(model)] = [*stack, _Applied(delta, changes)]
 
 
 def remove_delta(delta: SparseDelta, model: nn.Module) -> None:
     """See :meth:`mirrormargin.SparseDelta.remove`."""
-    stack = _applied.get(unwrap(model), [])
+    tensors = read_tensors("model", model)
+    stack = _read_stack(model, tensors)
     depth = next((n for n, one in enumerate(reversed(stack)) if one.delta is delta), None)
     if depth is None:
         raise DeltaError(
@@ -62,16 +62,38 @@ def remove_delta(delta: SparseDelta, model: nn.Module) -> None:
             f"{depth} delta{'s were' if depth > 1 else ' was'} applied after this one: remove the"
             " last one first"
         )
-    tensors = read_tensors("model", model)
     _check_intact(tensors, stack[-1].changes)
-    for change in stack[-1].changes:
-        change.undo(tensors[change.name])
+    write_changes(tensors, [change.inverse() for change in stack[-1].changes])
     _applied[unwrap(model)] = stack[:-1]
 
 
 def has_deltas(model: nn.Module) -> bool:
     """Whether a delta is applied to a model."""
-    return bool(_applied.get(unwrap(model)))
+    return bool(_read_stack(model, read_tensors("model", model)))
+
+
+def _read_stack(model: nn.Module, tensors: Mapping[str, Tensor]) -> list[_Applied]:
+    """What is applied to a model, without what somebody undid by loading the base again."""
+    stack = _applied.get(unwrap(model), [])
+    if not stack or _is_intact(tensors, stack[-1].changes):
+        return stack
+    undone = (depth for depth in range(len(stack)) if _is_undone(tensors, stack[depth:]))
+    return stack[: next(undone, len(stack))]
+
+
+def _is_intact(tensors: Mapping[str, Tensor], changes: Sequence[Change]) -> bool:
+    return all(one.name in tensors and one.is_written(tensors[one.name]) for one in changes)
+
+
+def _is_undone(tensors: Mapping[str, Tensor], applied: Sequence[_Applied]) -> bool:
+    """Whether the tensors are as they were before these deltas."""
+    shapes = {change.name: change.shape for one in applied for change in one.changes}
+    return all(
+        name in tensors
+        and tuple(tensors[name].shape) == shape
+        and is_same(tensors[name], _find_before(name, tensors[name], applied))
+        for name, shape in shapes.items()
+    )
 
 
 def _check_intact(tensors: Mapping[str, Tensor], changes: Sequence[Change]) -> None:

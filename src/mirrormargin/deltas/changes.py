@@ -8,17 +8,19 @@ version notices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from mirrormargin.deltas.delta_file import Contents
+from mirrormargin.deltas.tensors import is_same
 from mirrormargin.deltas.values import decode_values
 from mirrormargin.errors import DeltaError
 
-__all__ = ["Change", "check_shapes", "make_changes"]
+__all__ = ["Change", "check_shapes", "make_changes", "write_changes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,12 +29,14 @@ class Change:
 
     Attributes:
         name: Of the tensor.
+        shape: Of the tensor.
         indices: Which entries of the flat tensor change; None for all.
         before: What was there.
         after: What comes.
     """
 
     name: str
+    shape: tuple[int, ...]
     indices: Tensor | None
     before: Tensor
     after: Tensor
@@ -48,13 +52,20 @@ class Change:
     def undo(self, tensor: Tensor) -> None:
         _write(tensor, self.indices, self.before)
 
+    def inverse(self) -> Change:
+        """The change that writes what was there before."""
+        return replace(self, before=self.after, after=self.before)
+
     def is_written(self, tensor: Tensor) -> bool:
         """Whether the tensor has, bit by bit, what this writes."""
-        return _has(tensor, self.indices, self.after)
+        return self._has(tensor, self.after)
 
     def is_undone(self, tensor: Tensor) -> bool:
         """Whether it has, bit by bit, what was there before."""
-        return _has(tensor, self.indices, self.before)
+        return self._has(tensor, self.before)
+
+    def _has(self, tensor: Tensor, values: Tensor) -> bool:
+        return tuple(tensor.shape) == self.shape and is_same(_read(tensor, self.indices), values)
 
 
 def make_changes(tensors: Mapping[str, Tensor], delta: Contents) -> list[Change]:
@@ -74,12 +85,35 @@ def make_changes(tensors: Mapping[str, Tensor], delta: Contents) -> list[Change]
             raise DeltaError(
                 f"{name} with its delta is beyond {tensor.dtype}: load the model in a wider type"
             )
-        changes.append(Change(name, indices, before, after))
+        changes.append(Change(name, tuple(tensor.shape), indices, before, after))
     for name, whole in delta.whole.items():
         tensor = tensors[name].detach()
         after = whole.to(tensor.device, tensor.dtype)
-        changes.append(Change(name, None, tensor.clone(), after))
+        changes.append(Change(name, tuple(tensor.shape), None, tensor.clone(), after))
     return changes
+
+
+def write_changes(tensors: Mapping[str, Tensor], changes: Iterable[Change]) -> None:
+    """Write all of them, or none.
+
+    Raises:
+        DeltaError: If a tensor cannot be written to.
+    """
+    begun: list[Change] = []
+    for change in changes:
+        begun.append(change)
+        try:
+            change.write(tensors[change.name])
+        except RuntimeError as error:
+            for one in reversed(begun):
+                # torch writes to an inference tensor before it raises, in undo as well.
+                with suppress(RuntimeError):
+                    one.undo(tensors[one.name])
+            reason = str(error).partition("\n")[0]
+            raise DeltaError(
+                f"{change.name} cannot be written to ({reason}): load the model again, outside"
+                " torch.inference_mode()"
+            ) from error
 
 
 def check_shapes(tensors: Mapping[str, Tensor], delta: Contents) -> None:
@@ -109,12 +143,13 @@ def check_shapes(tensors: Mapping[str, Tensor], delta: Contents) -> None:
                 " this model: tie them, or extract the delta from models that do not"
             )
     places: dict[int, str] = {}
-    for name, _, _ in delta.space.split(delta.positions):
-        place = tensors[name].data_ptr()
-        if places.setdefault(place, name) != name:
+    for name in (*delta.space.shapes, *whole):
+        one = tensors[name]
+        if one.numel() and places.setdefault(one.data_ptr(), name) != name:
             raise DeltaError(
-                f"{name} and {places[place]} share their memory in this model, and the delta"
-                " changes both: extract it from models that share it too"
+                f"{name} and {places[one.data_ptr()]} share their memory in this model, but not"
+                " where the delta was extracted: a change of one would change both; untie them, or"
+                " extract the delta from models that tie them too"
             )
 
 
@@ -128,18 +163,9 @@ def _read(tensor: Tensor, indices: Tensor | None) -> Tensor:
     return tensor[torch.unravel_index(indices, tensor.shape)]
 
 
-def _has(tensor: Tensor, indices: Tensor | None, values: Tensor) -> bool:
-    if tensor.dtype != values.dtype:
-        return False
-    now = _read(tensor, indices).to(values.device)
-    # As bytes: nan is equal to itself, and 0 is not -0.
-    one, other = (part.contiguous().reshape(-1).view(torch.uint8) for part in (now, values))
-    return torch.equal(one, other)
-
-
 @torch.no_grad()
 def _write(tensor: Tensor, indices: Tensor | None, values: Tensor) -> None:
-    values = values.to(tensor.device)
+    values = values.to(tensor.device, tensor.dtype)
     if indices is None:
         tensor.copy_(values)
     elif tensor.is_contiguous():

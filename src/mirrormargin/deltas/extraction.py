@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from mirrormargin.deltas.delta_file import Contents
 from mirrormargin.deltas.ranking import Limit, select_entries
 from mirrormargin.deltas.search import find_smallest
 from mirrormargin.deltas.space import Space, digest_base
-from mirrormargin.deltas.tensors import find_tied, read_tensors
+from mirrormargin.deltas.tensors import find_tied, is_same, read_tensors
 from mirrormargin.deltas.values import check_type, encode_values
 from mirrormargin.errors import DeltaError
 from mirrormargin.runs import check_document
@@ -59,6 +60,10 @@ def extract_contents(
     note = check_document("info", info, error=DeltaError)
     patterns = _read_patterns(whole)
     new, old = read_tensors("model", model), read_tensors("base", base)
+    _check_tying(old, find_tied(new, old), "model", "base")
+    tied_before = find_tied(old, new)
+    _check_tying(new, tied_before, "base", "model")
+    new |= {name: new[one] for name, one in tied_before.items() if {name, one} <= new.keys()}
     tied = find_tied(new, old)
     ranked, stored = _sort(new, old, tied, patterns)
     pair = _Pair(new, old, ranked, tied)
@@ -97,7 +102,8 @@ def _read_limit(keep: Any, share: Any, tolerance: Any) -> Limit | None:
         return lambda size: number
     if share is not None:
         part = check_number("share", share, least=0.0, most=1.0, error=DeltaError)
-        return lambda size: math.floor(part * size)
+        exact = Fraction(str(part))  # 0.29 of 100 is 29, and 28.999... as a product of floats
+        return lambda size: math.floor(exact * size)
     check_number("tolerance", tolerance, least=0.0, below=math.inf, error=DeltaError)
     return None
 
@@ -108,6 +114,21 @@ def _read_patterns(whole: Any) -> Sequence[str]:
     if not all(isinstance(one, str) for one in patterns):
         raise DeltaError(f"whole is {show(whole)}: give {allowed}")
     return patterns
+
+
+def _check_tying(
+    tensors: Mapping[str, Tensor], tied: Mapping[str, str], where: str, here: str
+) -> None:
+    """Raise if tensors that are tied in one model differ in the other one.
+
+    Equal copies pass, for files and copies of state dicts tie nothing.
+    """
+    for name, one in tied.items():
+        if {name, one} <= tensors.keys() and not is_same(tensors[name], tensors[one]):
+            raise DeltaError(
+                f"{name} and {one} share their memory in the {where}, and differ in the {here}: a"
+                " delta cannot tie or untie them, so tie them in both or in neither"
+            )
 
 
 def _sort(
@@ -178,7 +199,10 @@ class _Pair:
         for name, offset in zip(self.space.shapes, self.space.offsets.tolist(), strict=False):
             one, other = self.new[name].detach().cpu(), self._old[name].detach().cpu()
             exact = torch.promote_types(torch.promote_types(one.dtype, other.dtype), torch.float32)
-            difference = (one.to(exact) - other.to(exact)).float().reshape(-1)
+            one, other = one.to(exact), other.to(exact)
+            # What is equal is not stored, such as a mask of -inf, whose difference would be nan.
+            equal = (one == other) | (one.isnan() & other.isnan())
+            difference = (one - other).masked_fill(equal, 0.0).float().reshape(-1)
             if not difference.isfinite().all():
                 raise DeltaError(
                     f"{name} has nan or inf, in the model or in the base, or a difference beyond"

@@ -28,6 +28,11 @@ def count_rows(name: str, batch: Any) -> int:
         if batch.ndim == 0:
             raise DeltaError(f"{name} are a tensor without axes: give one row for each request")
         return len(batch)
+    if isinstance(batch, tuple):
+        raise DeltaError(
+            f"{name} are a tuple, which may be rows or parts such as (logits, states): give rows as"
+            " a list, and parts as tensors by name"
+        )
     return len(read_items(name, batch, "a tensor, tensors by name, or a list", error=DeltaError))
 
 

@@ -59,7 +59,7 @@ def decode_positions(code: RiceCode, count: int, size: int) -> NDArray[np.int64]
     """The positions again.
 
     Args:
-        code: Of whatever origin.
+        code: May be untrusted.
         count: How many positions there must be.
         size: What all of them must be below.
 

@@ -88,6 +88,9 @@ def _become(tensors: Mapping[str, Tensor], base: Mapping[str, Tensor], delta: Co
             tensors[name].copy_(base[name])
     for change in make_changes(tensors, delta._replace(whole={})):
         change.write(tensors[change.name])
+    with torch.no_grad():
+        for name, one in delta.space.tied.items():  # they may be copies of each other
+            tensors[name].copy_(tensors[one])
 
 
 @contextmanager

@@ -22,11 +22,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mirrormargin.deltas.values import TYPES
 from mirrormargin.errors import DeltaError
 
 __all__ = ["Space", "combine_digests", "digest_base", "digest_tensor"]
-
-TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

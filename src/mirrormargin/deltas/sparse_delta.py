@@ -95,8 +95,8 @@ class SparseDelta:
             tolerance: By how much the score may be worse than the model's own. The smallest number
                 of differences is searched for by bisection, ten candidates for each factor of ten;
                 that assumes that more differences are no worse.
-            evaluate: With ``tolerance``: from the model to its score, of which more is better. It
-                is called with the model in place, which has its bits again in the end.
+            evaluate: With ``tolerance``: from the model to its score; higher is better. It is
+                called with the model in place, which has its bits again in the end.
             scope: "global" ranks all tensors together. "tensor" ranks each by itself: ``keep`` and
                 ``share`` are then of each tensor, and so is what ``tolerance`` finds.
             whole: Patterns (as of ``fnmatch``) of tensors to store as they are, such as
@@ -158,7 +158,7 @@ class SparseDelta:
             check: Whether to compare the sha256 of the base; its shapes are always compared.
 
         Raises:
-            DeltaError: If the model is not the base; it is then unchanged.
+            DeltaError: If the model is not the base, or cannot be written to; it is then unchanged.
         """
         check_kind("model", model, nn.Module, error=DeltaError)
         apply_delta(self, model, check_flag("check", check, error=DeltaError))
@@ -211,7 +211,8 @@ class SparseDelta:
         ``info`` of both has the same key, the second one's is kept.
 
         Raises:
-            DeltaError: If the bases differ, or a tensor is whole in both with different contents.
+            DeltaError: If the bases differ, a tensor is whole in both with different contents, or a
+                sum is beyond float32.
         """
         if not isinstance(other, SparseDelta):
             return NotImplemented
@@ -223,6 +224,11 @@ class SparseDelta:
         sums.index_add_(
             0, torch.from_numpy(places), torch.cat([self.values, other.values]).double()
         )
+        if not bool(sums.float().isfinite().all()):
+            raise DeltaError(
+                "a sum of the two deltas is beyond float32, 3.4e38: apply them one after another to"
+                " a model in float64"
+            )
         kept = sums != 0
         dtype = torch.promote_types(self.codes.dtype, other.codes.dtype)
         codes, scale = encode_values(sums[kept].float(), dtype)

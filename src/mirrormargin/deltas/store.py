@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from mirrormargin.arguments import check_function, check_kind, read_items, show
 from mirrormargin.deltas.application import has_deltas
-from mirrormargin.deltas.changes import Change, check_shapes, make_changes
+from mirrormargin.deltas.changes import Change, check_shapes, make_changes, write_changes
 from mirrormargin.deltas.requests import call_model, count_rows, join_rows, select_rows
 from mirrormargin.deltas.space import digest_tensor
 from mirrormargin.deltas.sparse_delta import SparseDelta
@@ -114,7 +114,8 @@ class DeltaStore:
 
         Raises:
             DeltaError: If there is no such task, or somebody else has written to the entries
-                concerned, has moved the model or has changed its type.
+                concerned, has moved the model or has changed its type, or if a tensor cannot be
+                written to; the model is then unchanged.
         """
         coming = self._find(name)
         if name == self._current:
@@ -127,10 +128,7 @@ class DeltaStore:
         for change in coming:
             if change.name not in touched:
                 self._check(change, tensors[change.name], change.is_undone)
-        for change in going:
-            change.undo(tensors[change.name])
-        for change in coming:
-            change.write(tensors[change.name])
+        write_changes(tensors, [*(change.inverse() for change in going), *coming])
         self._current = name
         self._note((*going, *coming))
 
@@ -147,7 +145,7 @@ class DeltaStore:
     @torch.no_grad()
     def run(
         self,
-        inputs: Tensor | Mapping[str, Tensor] | Sequence[Any],
+        inputs: Tensor | Mapping[str, Tensor] | list[Any],
         tasks: Sequence[str | None],
         forward: Callable[[Any], Any] | None = None,
     ) -> Any:

@@ -16,7 +16,7 @@ from mirrormargin.arguments import check_path, show
 from mirrormargin.errors import DeltaError
 from mirrormargin.runs import check_tensors, has_tensor_seal, open_tensors
 
-__all__ = ["Slot", "find_slots", "find_tied", "read_slots", "read_tensors", "unwrap"]
+__all__ = ["Slot", "find_slots", "find_tied", "is_same", "read_slots", "read_tensors", "unwrap"]
 
 WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
 Slot = tuple[nn.Module, str]
@@ -82,6 +82,14 @@ def find_tied(tensors: Mapping[str, Tensor], known: Collection[str]) -> dict[str
         if one.numel() and first.setdefault(_place(one), name) != name:
             tied[name] = first[_place(one)]
     return tied
+
+
+def is_same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are equal bit by bit: nan is equal to itself, and 0 is not -0."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    one, other = one.detach(), other.detach().to(one.device)
+    return torch.equal(*(part.contiguous().reshape(-1).view(torch.uint8) for part in (one, other)))
 
 
 def unwrap(model: nn.Module) -> nn.Module:

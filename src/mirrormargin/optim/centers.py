@@ -20,7 +20,7 @@ from mirrormargin.errors import OptimizerError
 from mirrormargin.optim.shards import add_up, find_entries, get_local, is_sharded, wrap_like
 from mirrormargin.optim.stochastic_rounding import mix
 
-__all__ = ["find_digests", "set_centers"]
+__all__ = ["find_digests", "list_given", "set_centers"]
 
 _AT_ONCE = 2**20  # entries that are hashed together: temporaries stay small
 _MODULUS = 2**32
@@ -56,6 +56,16 @@ def set_centers(
             optimizer.state[param].update(found)
         else:
             given[param] = found
+
+
+def list_given(states: Mapping[Tensor, Mapping[str, Any]]) -> dict[Tensor, dict[str, Any]]:
+    """The centres in the states that were given, with their digests."""
+    keys = ("center", "center_digest")
+    return {
+        param: {key: state[key] for key in keys}
+        for param, state in states.items()
+        if all(key in state for key in keys)
+    }
 
 
 def _pair_centers(

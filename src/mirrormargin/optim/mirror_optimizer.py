@@ -18,7 +18,7 @@ from mirrormargin.arguments import check_kind, read_items
 from mirrormargin.errors import NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential
 from mirrormargin.optim import checkpoints, options, plain
-from mirrormargin.optim.centers import set_centers
+from mirrormargin.optim.centers import list_given, set_centers
 from mirrormargin.optim.dual_state import find_potential, follow_weights, is_wide, keeps_dual, stamp
 from mirrormargin.optim.first_step import Start, check_starts, find_initial_scales, find_kappa
 from mirrormargin.optim.norms import find_bad_gradient
@@ -342,14 +342,13 @@ class MirrorOptimizer(Optimizer):
     def center_at(self, weights: Any) -> None:
         """Centre groups with ``center=True`` at given weights, which are not copied.
 
-        Without it the weights of the first step are copied as the centre, and checkpoints hold
-        them. Given ones, such as those of a file that is mapped into memory, cost nothing, and
-        checkpoints hold a digest of them: call this again before or after loading one.
+        Without it the weights of the first step are copied, and checkpoints hold the copy. Given
+        ones, such as those of a file mapped into memory, cost nothing, and checkpoints hold a
+        digest of them: call this again before or after loading one.
 
         Args:
-            weights: A module or a mapping with the names that the parameters have in the
-                optimizer, or a sequence with a tensor for each parameter of these groups. They
-                must not change afterwards.
+            weights: A module, or a mapping, with the names that the parameters have in the
+                optimizer, or a tensor for each of them. They must not change afterwards.
 
         Raises:
             OptimizerError: If one is missing or does not fit, or u belongs to another centre.
@@ -376,11 +375,7 @@ class MirrorOptimizer(Optimizer):
         hint = "as state_dict() of such an optimizer returned"
         check_kind("state_dict", state_dict, dict, hint, error=OptimizerError)
         potentials = [group["potential"] for group in self.param_groups]
-        given_centers = self._given | {
-            param: {key: state[key] for key in ("center", "center_digest")}
-            for param, state in self.state.items()
-            if "center_digest" in state and "center" in state
-        }
+        given_centers = self._given | list_given(self.state)
         saved: dict[str, Any] = {}
 
         def check(_: Optimizer, given: dict[str, Any]) -> dict[str, Any]:

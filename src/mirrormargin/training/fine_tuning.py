@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from mirrormargin.arguments import show
 from mirrormargin.data import InputForm
 from mirrormargin.deltas import SparseDelta
 from mirrormargin.errors import TrainingError
@@ -95,18 +97,25 @@ def apply_delta(folder: str | os.PathLike[str], delta: str | os.PathLike[str]) -
 
     Raises:
         TrainingError: If the training was none of pretrained weights, or the delta has other
-            classes.
+            classes, or no head.
         DeltaError: If it is damaged, or of another base.
     """
     home = TrainingFolder(folder)
     read_fine_tuning(home)
     found, inputs = SparseDelta.load(delta), home.read_inputs()
-    classes = (found.info or {}).get("classes")
-    if classes is not None and tuple(classes) != inputs.classes:
+    classes = found.info.get("classes")
+    if classes is not None and classes != list(inputs.classes):
         raise TrainingError(
-            f"{delta} answers with {', '.join(map(str, classes))}, the training in {home.path}"
-            f" with {', '.join(inputs.classes)}: give the folder of a training of the same task"
+            f"{delta} answers with {show(classes)}, the training in {home.path} with"
+            f" {show(list(inputs.classes))}: give the folder of a training of the same task"
         )
     model = load_base(home, inputs)
+    names = {*found.whole, *found.space.shapes}
+    lacking = [name for name in model.state_dict() if fnmatchcase(name, HEAD) and name not in names]
+    if lacking:
+        raise TrainingError(
+            f"{delta} lacks {lacking[0]}, without which the model has a new head that answers at"
+            " random: give a file with the head, as mirrormargin delta writes it"
+        )
     found.apply(model)
     return model
