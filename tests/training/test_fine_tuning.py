@@ -17,6 +17,7 @@ def folder(tmp_path, monkeypatch):
         path=tmp_path, read_inputs=lambda: SimpleNamespace(classes=("no", "yes"))
     )
     monkeypatch.setattr(fine_tuning, "TrainingFolder", lambda folder: home)
+    monkeypatch.setattr(fine_tuning, "read_fine_tuning", lambda home: None)
     monkeypatch.setattr(fine_tuning, "load_base", lambda home, inputs: make_base())
     return tmp_path
 

@@ -45,8 +45,7 @@ class MirrorOptimizer(Optimizer):
         self._is_begun = False
         if not isinstance(params, Tensor):  # torch says what to do with a single one
             allowed = (
-                "model.parameters(), a list of tensors, or groups as mirrormargin.mirror_groups"
-                " makes them"
+                "model.parameters(), tensors, or groups as mirrormargin.mirror_groups makes them"
             )
             params = list(read_items("params", params, allowed, error=OptimizerError))
         super().__init__(params, defaults)
@@ -65,9 +64,8 @@ class MirrorOptimizer(Optimizer):
         self._is_begun = False
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        check_kind(
-            "param_group", param_group, dict, "with params and options", error=OptimizerError
-        )
+        hint = "with params and options"
+        check_kind("param_group", param_group, dict, hint, error=OptimizerError)
         if "params" not in param_group:
             raise OptimizerError("param_group has no params: give those that it is for")
         params = param_group["params"]
@@ -357,10 +355,7 @@ class MirrorOptimizer(Optimizer):
         self._seen = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """As in torch; a potential is stored by its ``repr``, so that no pickle is needed.
-
-        Centres are left out if :meth:`center_at` has given them.
-        """
+        """As in torch, without pickles: of a potential the ``repr``, of given centres a digest."""
         saved = super().state_dict()
         checkpoints.name_options(saved)
         checkpoints.leave_out_centers(saved)

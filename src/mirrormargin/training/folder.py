@@ -47,8 +47,7 @@ CONFIG, METRICS, CHECKPOINT = "config.json", "metrics.jsonl", "checkpoint.safete
 INPUTS, SUMMARY = "inputs.json", "summary.json"
 BOARD, LOCK = "tensorboard", ".lock"
 WEIGHTS = {"final": "final.safetensors", "selected": "selected.safetensors"}
-# The parts of a summary that a report shows.
-REPORTED = ("command", "config", "epochs", "shares", "validation", "weights")
+REPORTED = ("command", "config", "epochs", "shares", "validation", "weights")  # by reports
 # What commands make of it unless another file is named: it is of this training alone.
 DERIVED = ("pruned-*.safetensors", "delta-*.safetensors")
 PRUNED = {"safetensors": ".safetensors", "sparse": ".sparse.safetensors"}
