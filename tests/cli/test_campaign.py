@@ -92,6 +92,7 @@ def test_a_diverged_training_is_recorded_and_not_retried(campaign, tmp_path):
     assert campaign("--only", "*/sgd")[1] == ["nothing is missing in records"]
 
 
+@pytest.mark.slow
 def test_two_workers_do_no_run_twice(campaign, tmp_path):
     code, lines, errors = campaign("--workers", "2")
     assert (code, errors) == (0, "")

@@ -284,8 +284,8 @@ def test_a_delta_belongs_to_its_base_and_its_classes(place, tmp_path, capsys):
     write_texts(place / "three.csv", ("no", "yes", "perhaps"))
     assert train(place, "--center", run="three", data="three.csv", epochs=1) == 0
     said = refuse("evaluate", place / "three", "--delta", file, capsys=capsys)
-    assert "answers with no, yes, the training in" in said
-    assert "with no, perhaps, yes" in said
+    assert "answers with ['no', 'yes'], the training in" in said
+    assert "with ['no', 'perhaps', 'yes']" in said
 
     from transformers import BertModel
 

@@ -104,6 +104,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(argv, message, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_two_claims_one_after_the_other_stay_in_one_folder(tmp_path):
     """As it is typed: the second command keeps the first one's verdict."""
     for name in ("A.alg.step", "A.alg.gd"):

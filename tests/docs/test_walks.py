@@ -88,6 +88,7 @@ def test_the_walk_through_the_lab_prints_what_the_page_shows(tmp_path, monkeypat
     assert not [text for said, printed in pairs if (text := differ(said, printed))]
 
 
+@pytest.mark.slow
 def test_the_walk_on_your_own_texts_prints_what_the_page_shows(tmp_path, monkeypatch, capsys):
     pytest.importorskip("plotly")
     monkeypatch.chdir(tmp_path)

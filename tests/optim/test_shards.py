@@ -45,7 +45,7 @@ def counts(server):
     ("dtype", "count", "full", "num_cases"),
     [
         ("float64", 2, False, 76),
-        ("float32", 2, False, 117),
+        pytest.param("float32", 2, False, 117, marks=pytest.mark.slow),
         pytest.param("float64", 2, True, 232, marks=pytest.mark.slow),
         pytest.param("float32", 2, True, 367, marks=pytest.mark.slow),
         pytest.param("float64", 3, True, 232, marks=pytest.mark.slow),
@@ -57,6 +57,7 @@ def test_every_rule_at_every_p_is_that_of_one_process(server, dtype, count, full
     assert json.loads(said)["cases"] == num_cases
 
 
+@pytest.mark.slow
 def test_copies_are_not_counted_and_two_axes_are_added(server):
     server.run("rank_meshes:check_meshes", 4)
 
@@ -66,7 +67,8 @@ def test_models_may_be_copied_or_cut_along_a_second_axis(server):
     server.run("rank_meshes:check_models_on_squares", 4)
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 3])
 def test_models_under_fsdp_and_ddp_train_as_one_process(server, count):
     server.run("rank_models:check_models", count)
 

@@ -99,12 +99,13 @@ def _pair_centers(
                 f"the centre of {label} is {center.dtype} of shape {tuple(center.shape)}, the"
                 f" parameter {param.dtype} of shape {tuple(param.shape)}: give both alike"
             )
-        if get_local(center).data_ptr() == get_local(param).data_ptr() and param.numel():
+        here = get_local(param)
+        if here.numel() and get_local(center).data_ptr() == here.data_ptr():
             raise OptimizerError(
                 f"the centre of {label} is the parameter itself, which training changes: give a"
                 " copy, or leave center_at out, which copies the weights of the first step"
             )
-        center = center.detach().to(get_local(param).device)
+        center = center.detach().to(here.device)
         pairs.append((label, param, center if is_sharded(center) else wrap_like(center, param)))
     return pairs
 
