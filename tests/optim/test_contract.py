@@ -99,7 +99,11 @@ def _cover(cases, strength):
         rule = (kind, options.get("step_rule"), options.get("norm_over"))
         return rule, tuple(map(options.get, EXTRAS)), options["p"], path, dtype
 
-    return cover(cases, [list_options(*case.values) for case in cases], strength)
+    # Every kernel is compiled once for each half precision: the default run compiles for one.
+    late = [case for case in cases if case.id.endswith("fused-float16")]
+    early = [case for case in cases if case not in late]
+    chosen = cover(early, [list_options(*case.values) for case in early], strength)
+    return [*chosen, *(pytest.param(*c.values, id=c.id, marks=pytest.mark.slow) for c in late)]
 
 
 def _step(optimizer, params, k):
@@ -168,7 +172,7 @@ def _copy_state(twin, i, state):
             getattr(twin, name)[i] = state[key].double()
 
 
-@pytest.mark.parametrize(("kind", "reference", "options", "path", "dtype"), _cover(CASES, 3))
+@pytest.mark.parametrize(("kind", "reference", "options", "path", "dtype"), _cover(CASES, 2))
 def test_zero_lr_and_zero_gradients_change_no_bit(kind, reference, options, path, dtype):
     params, optimizer = _make(kind, {**options, "lr": 0.0}, path, dtype)
     before = bits(params)
