@@ -31,6 +31,8 @@ DESCENT_EXTRAS = {
     "narrow": {"state_dtype": torch.bfloat16},
     "momentum-narrow": {"momentum": 0.9, "state_dtype": torch.bfloat16},
     "center": {"center": True},
+}
+CONSTANT_EXTRAS = {
     "momentum-decay-center": {"momentum": 0.9, "weight_decay": 0.1, "center": True},
     "nesterov-caution-center": {
         "momentum": 0.9,
@@ -39,8 +41,6 @@ DESCENT_EXTRAS = {
         "center": True,
     },
     "center-narrow": {"center": True, "state_dtype": torch.bfloat16},
-}
-CLIPPED = {
     "clip": {"clip": 0.1},
     "clip-group-maximize": {"clip": 0.2, "norm_over": "group", "maximize": True},
     "clip-momentum-caution": {"clip": 0.1, "momentum": 0.5, "caution": True},
