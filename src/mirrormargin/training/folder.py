@@ -10,14 +10,10 @@ r"""``TrainingFolder``: which files lie in the folder of a training; no other co
     pruned-*.safetensors     what ``mirrormargin prune`` wrote
     delta-*.safetensors      what ``mirrormargin delta`` wrote
     tensorboard/             events, if they were asked for
-    .lock                    while a process is training, or evaluating what it has trained
+    .lock                    while a process trains, or evaluates what it has trained
 
-The configuration is there from the beginning, inputs and weights once the training has ended, and
-the summary once it has been evaluated. Files are replaced by renaming, so that each is whole or
-absent; only metrics.jsonl grows.
-
-What the files hold is the business of its neighbours: ``tensor_files`` has the format of weights,
-``checkpoint`` what a checkpoint is made of, ``metrics`` the rows, ``summary`` the summary.
+The configuration comes first, weights and inputs last. Files are replaced by renaming: each is
+whole or absent. ``tensor_files``, ``checkpoint``, ``metrics`` and ``summary`` say what they hold.
 """
 
 from __future__ import annotations
