@@ -86,6 +86,21 @@ def test_order_follows_from_seed_and_epoch_alone(change):
     assert not torch.equal(order_epoch(**(same | change)), order)
 
 
+def test_batches_by_length_hold_texts_of_similar_length():
+    lengths = torch.randint(3, 60, (1000,), generator=torch.Generator().manual_seed(0))
+    plain, sorted_ = (order_epoch(0, 0, 1000, 10, by) for by in (None, lengths))
+    assert sorted_.shape == plain.shape
+    assert sorted(sorted_.flatten().tolist()) == sorted(plain.flatten().tolist())
+    spread, usual = (
+        (lengths[order].amax(dim=1) - lengths[order].amin(dim=1)).float().mean()
+        for order in (sorted_, plain)
+    )
+    assert spread < 0.3 * usual
+    first = lengths[sorted_].float().mean(dim=1)
+    assert not torch.equal(first, first.sort().values)  # short ones do not come first
+    assert not torch.equal(order_epoch(0, 1, 1000, 10, lengths), sorted_)
+
+
 def test_order_leaves_the_global_random_numbers_alone():
     before = torch.get_rng_state()
     order_epoch(0, 0, 50, 5)

@@ -6,7 +6,7 @@ import argparse
 from concurrent.futures import ProcessPoolExecutor
 
 import tools.delta_trainings
-from tools.delta_trainings.trainings import GRIDS, RECORDS, TASKS, Records, list_missing
+from tools.delta_trainings.trainings import NAMES, RECORDS, TASKS, Records, list_missing
 
 
 def main() -> None:
@@ -16,7 +16,7 @@ def main() -> None:
         formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--methods", nargs="+", choices=GRIDS, default=list(GRIDS))
+    parser.add_argument("--methods", nargs="+", choices=NAMES, default=list(NAMES))
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--data-dir", default=None)
     parser.add_argument("--list", action="store_true", help="list what can be trained now")

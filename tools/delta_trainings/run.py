@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mirrormargin.data import order_epoch
+from mirrormargin.data import Split, order_epoch
 from mirrormargin.training import evaluate, find_configuration, load_training_data
 from mirrormargin.training.building import build_model, find_factor
 from mirrormargin.training.config import TrainingConfig
@@ -42,8 +42,7 @@ def train(trial: Trial, data_dir: str | None) -> dict[str, Any]:
 
     def list_losses(model: nn.Module) -> Iterator[Tensor]:
         for rows in order.split(BATCH):
-            logits = model(data.train.inputs[rows])
-            yield functional.cross_entropy(logits, data.train.labels[rows].long())
+            yield _compute_loss(model, data.train, rows)
 
     with torch.random.fork_rng([]):
         torch.manual_seed(trial.seed)
@@ -64,7 +63,8 @@ def train(trial: Trial, data_dir: str | None) -> dict[str, Any]:
             }
             for name in trial.parts:
                 part = data.validation if name == "validation" else data.test
-                found = evaluate(stored.model, part, EVALUATED)
+                with torch.autocast("cpu", torch.bfloat16, enabled=not trial.is_final):
+                    found = evaluate(stored.model, _sort_by_length(part))
                 row[name] = {m: round(float(getattr(found, m)), 4) for m in config.task.measures}
             scores.append(row)
     return {
@@ -74,6 +74,24 @@ def train(trial: Trial, data_dir: str | None) -> dict[str, Any]:
         "minutes": minutes,
         "scores": scores,
     }
+
+
+def _compute_loss(model: nn.Module, split: Split, rows: Tensor) -> Tensor:
+    """Of a batch, with activations in bfloat16."""
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(split.inputs[rows])
+    return functional.cross_entropy(logits.float(), split.labels[rows].long())
+
+
+def _count_tokens(split: Split) -> Tensor:
+    return (split.inputs != 0).sum(dim=1)
+
+
+def _sort_by_length(part: Split) -> Split:
+    """The first examples, the shortest one first: so that little padding is computed."""
+    part = Split(part.inputs[:EVALUATED], part.labels[:EVALUATED])
+    order = _count_tokens(part).argsort()
+    return Split(part.inputs[order], part.labels[order])
 
 
 def _keep_full(trial: Trial, model: nn.Module) -> None:
@@ -99,16 +117,16 @@ def _train(
     model.train()
     losses: list[float] = []
     step, epoch = 0, 0
+    lengths = _count_tokens(data.train)
     while step < trial.num_steps:
-        for rows in order_epoch(config.seeds.order, epoch, len(data.train), BATCH):
+        for rows in order_epoch(config.seeds.order, epoch, len(data.train), BATCH, lengths):
             if step == trial.num_steps:
                 break
             factor = find_factor("cosine", WARMUP, step, trial.num_steps)
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * factor
             optimizer.zero_grad()
-            logits = model(data.train.inputs[rows])
-            loss = functional.cross_entropy(logits, data.train.labels[rows].long())
+            loss = _compute_loss(model, data.train, rows)
             loss.backward()
             method.after_backward(model)
             optimizer.step()

@@ -12,7 +12,7 @@ from typing import Any
 from tools.delta_trainings.methods import METHODS, Method
 
 __all__ = [
-    "GRIDS",
+    "NAMES",
     "RECORDS",
     "TASKS",
     "Records",
@@ -49,13 +49,12 @@ def _vary(name: str, *values: Any, **fixed: Any) -> list[dict[str, Any]]:
     return [{**fixed, name: value} for value in values]
 
 
-# Six settings of each method, as many trainings for each.
+# Six settings of each method that is tuned, as many trainings for each.
 GRIDS: dict[str, tuple[str, list[dict[str, Any]]]] = {
     "head": ("head", [{}]),
     "full": ("full", _vary("lr", 3e-5, 6e-5, 1e-4, 2e-4, 3e-4, 5e-4, weight_decay=0.01)),
     "bitfit": ("bitfit", _vary("lr", 5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)),
     "lora-8": ("lora", _vary("lr", 3e-4, 6e-4, 1e-3, 2e-3, 4e-3, 8e-3, r=8)),
-    "lora-4": ("lora", _vary("lr", 3e-4, 6e-4, 1e-3, 2e-3, 4e-3, 8e-3, r=4)),
     "l1": (
         "l1",
         [{"lr": lr, "strength": s} for lr in (3e-4, 1e-3) for s in (0.3, 0.6, 0.9)],
@@ -76,16 +75,31 @@ GRIDS: dict[str, tuple[str, list[dict[str, Any]]]] = {
         [{"lr": lr, "strength": s} for lr in (3e-4, 1e-3) for s in (0.01, 0.03, 0.1)],
     ),
     **{
-        f"{name}-{count}": (name, _vary("lr", 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, count=count))
+        f"{name}-{CHOSEN_AT}": (
+            name,
+            _vary("lr", 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, count=CHOSEN_AT),
+        )
         for name in ("fisher", "lottery")
-        for count in (2_000, 10_000, 50_000)
     },
     **{
-        f"{name}-{r}": (name, _vary("lr", 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, r=r))
+        f"{name}-1": (name, _vary("lr", 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, r=1))
         for name in ("shira-random", "shira-gradient")
-        for r in (1, 2)
     },
 }
+
+# The same methods of other sizes, at the settings that were found for the first one.
+SIZES: dict[str, tuple[str, dict[str, Any]]] = {
+    "lora-4": ("lora-8", {"r": 4}),
+    "lora-1": ("lora-8", {"r": 1}),
+    "shira-random-2": ("shira-random-1", {"r": 2}),
+    "shira-gradient-2": ("shira-gradient-1", {"r": 2}),
+    **{
+        f"{name}-{count}": (f"{name}-{CHOSEN_AT}", {"count": count})
+        for name in ("fisher", "lottery")
+        for count in (2_000, 50_000)
+    },
+}
+NAMES = (*GRIDS, *SIZES)
 
 
 @dataclass(frozen=True)
@@ -104,7 +118,7 @@ class Trial:
 
     @property
     def method(self) -> str:
-        return GRIDS[self.name][0]
+        return GRIDS[SIZES.get(self.name, (self.name,))[0]][0]
 
     @property
     def configuration(self) -> str:
@@ -168,6 +182,10 @@ class Records:
 
     def find_best(self, name: str) -> dict[str, Any] | None:
         """The settings with the best validation score at CHOSEN_AT numbers, if all are trained."""
+        if name in SIZES:
+            tuned, size = SIZES[name]
+            best = self.find_best(tuned)
+            return None if best is None else best | size
         trials = [Trial.make(TUNED_ON, name, one) for one in GRIDS[name][1]]
         if not all(trial.key in self.rows for trial in trials):
             return None
@@ -183,9 +201,11 @@ class Records:
 def list_missing(records: Records, tasks: list[str], names: list[str]) -> Iterator[Trial]:
     """What can be trained now, method by method: the grid first, then its best setting."""
     for name in names:
-        if GRIDS[name][0] == "lottery" and records.find_best("full") is None:
+        if name.startswith("lottery") and records.find_best("full") is None:
             continue  # its masks come from full fine-tuning
         best = records.find_best(name)
+        if best is None and name in SIZES:
+            continue
         if best is None:
             trials = [Trial.make(TUNED_ON, name, one) for one in GRIDS[name][1]]
         else:

@@ -71,7 +71,8 @@ class SettingOptions:
         length: Tokens of a text that are kept.
         num_train: Examples to learn from.
         compile: Compile the model (torch.compile).
-        precision: mixed has activations in bfloat16, on a GPU; bfloat16 has weights too.
+        precision: mixed has activations in bfloat16 while training; bfloat16 has weights too.
+        by_length: Make batches of texts of similar length: a pretrained encoder trains faster.
     """
 
     optimizer: Annotated[str | None, Parameter(group=OPTIMIZER, choices=OPTIMIZERS)] = None
@@ -100,6 +101,7 @@ class SettingOptions:
     num_train: Annotated[Positive | None, Parameter(group=DATA)] = None
     compile: Annotated[bool, Parameter(group=COMPUTING)] = False
     precision: Annotated[Precision | None, Parameter(group=COMPUTING)] = None
+    by_length: Annotated[bool, Parameter(group=COMPUTING)] = False
 
 
 # Where each of them is in a configuration.

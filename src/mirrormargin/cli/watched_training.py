@@ -262,8 +262,8 @@ def _print_beginning(
     if config.sparsifier is not None:
         options = _list_options(vars(config.sparsifier))
         rows["sparsifier"] = f"{type(config.sparsifier).__name__} {options}"
-    if config.precision == "mixed" and device == "cpu":
-        rows["precision"] = "float32: mixed precision does nothing on a CPU"
+    if config.precision != "float32":
+        rows["precision"] = config.precision
     if config.epochs * steps < FEW_STEPS:
         rows["warning"] = (
             f"only {_count(config.epochs * steps, 'step')} in all: try a smaller --batch-size,"

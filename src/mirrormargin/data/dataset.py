@@ -41,6 +41,7 @@ __all__ = [
 
 MOST_LABEL = 1000  # characters of the name of a class
 SHIFT = 4  # pixels, as in paper A
+SORTED = 10  # batches: texts of one stretch are sorted by length
 
 
 @dataclass(frozen=True, repr=False)
@@ -207,17 +208,34 @@ class DataSet(InputForm):
         return f"{super()._summarize()}, {sizes}"
 
 
-def order_epoch(seed: int, epoch: int, size: int, batch_size: int) -> Tensor:
+def order_epoch(
+    seed: int, epoch: int, size: int, batch_size: int, lengths: Tensor | None = None
+) -> Tensor:
     """Indices (batches, batch_size) of one epoch; a last, smaller batch is left out.
 
     The order follows from the seed and the epoch's number alone, so a training that is resumed
     finds it without drawing what came before.
+
+    Args:
+        seed: Of the order.
+        epoch: Its number.
+        size: How many examples there are.
+        batch_size: Examples in a batch.
+        lengths: (size,), of each example. If given, every stretch of ``SORTED`` batches is sorted
+            by length before it is cut into batches, and the batches are shuffled: texts of one
+            batch then have about the same length, and little of it is padding.
     """
     digest = hashlib.sha256(f"{seed} {epoch}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
     batch_size = min(batch_size, size)
     order = torch.randperm(size, generator=generator)
-    return order[: size // batch_size * batch_size].view(-1, batch_size)
+    order = order[: size // batch_size * batch_size]
+    if lengths is None:
+        return order.view(-1, batch_size)
+    stretches = order.split(SORTED * batch_size)
+    order = torch.cat([part[lengths[part].argsort(stable=True)] for part in stretches])
+    batches = order.view(-1, batch_size)
+    return batches[torch.randperm(len(batches), generator=generator)]
 
 
 def augment_images(images: Tensor) -> Tensor:

@@ -243,12 +243,14 @@ class TrainingConfig(Settings):
             and after every one; None for no measurement.
         paper_protocol: Evaluate on test data after every epoch, as paper A did. These accuracies
             choose an epoch in the one table that says so, and nothing else.
-        precision: ``"float32"``; ``"mixed"`` for activations in bfloat16 where a GPU is used;
-            ``"bfloat16"`` for weights and activations in bfloat16 everywhere.
+        precision: ``"float32"``; ``"mixed"`` for activations in bfloat16 while training (a CPU
+            needs instructions for it to gain anything); ``"bfloat16"`` for weights too.
         compile: Compile the model (torch.compile).
         seeds: Of everything random.
         trainable: Which parameters are trained, as in
             :func:`mirrormargin.training.freezing.freeze_others`; None for all.
+        by_length: Make batches of texts of similar length: pretrained encoders then compute
+            little padding.
     """
 
     name: str
@@ -276,6 +278,7 @@ class TrainingConfig(Settings):
     final_rate: Share = 0.0
     epoch_steps: Size | None = None
     trainable: Patterns | None = None
+    by_length: bool = False
 
     @property
     def task(self) -> Task:
@@ -307,6 +310,11 @@ class TrainingConfig(Settings):
             raise TrainingError(
                 "gradual pruning and powerpropagation change all block matrices, frozen ones too:"
                 " leave out trainable, or the sparsifier"
+            )
+        if self.by_length and not isinstance(self.model, EncoderModel):
+            raise TrainingError(
+                "by_length saves padding for pretrained encoders, and nothing for the model of"
+                f" {self.name}: leave it out"
             )
         is_changed = self.clip is not None or isinstance(self.sparsifier, L1Penalty)
         if self.optimizer.is_polyak and is_changed:

@@ -214,7 +214,7 @@ _CONFIGURATIONS = (
 )
 
 
-def _fit(base: str, num_train: int, **changes: Any) -> TrainingConfig:
+def _fit(base: str, num_train: int, length: int | None = None, **changes: Any) -> TrainingConfig:
     """A configuration on a subset, until its training loss has fallen to 0.001."""
     config = next(one for one in _CONFIGURATIONS if one.name == base)
     usual: dict[str, Any] = {
@@ -227,7 +227,7 @@ def _fit(base: str, num_train: int, **changes: Any) -> TrainingConfig:
     }
     return replace(
         config,
-        data=replace(config.data, num_train=num_train),
+        data=replace(config.data, num_train=num_train, length=length or config.data.length),
         model=replace(config.model, dropout=0.0),
         **(usual | changes),
     )
@@ -241,8 +241,8 @@ _FITTED = (
         epochs=1_000,
         batch_size=25,
         stop_loss=None,
-        validation_size=1_000,
-        protocol_size=1_000,
+        validation_size=200,
+        protocol_size=500,
         frontier_size=1_000,
     ),
     _fit("mnist/small", 5_000, epochs=150, validation_size=1_000, frontier_size=500),
@@ -250,15 +250,26 @@ _FITTED = (
     # Where plain mirror descent too passes a training accuracy of 95%.
     _fit(
         "cifar10/small",
-        5_000,
+        2_000,
         name="cifar10/converged",
-        epochs=800,
+        epochs=400,
         stop_loss=1e-2,
         validation_size=1_000,
         frontier_size=500,
     ),
-    _fit("civil-subset/minilm", 1_000, epochs=20, validation_size=200),
-    _fit("mnli-subset/minilm", 1_000, epochs=20, validation_size=200),
+    *(
+        _fit(
+            base,
+            1_000,
+            epochs=20,
+            validation_size=200,
+            attention_size=50,
+            length=48,
+            precision="mixed",
+            by_length=True,
+        )
+        for base in ("civil-subset/minilm", "mnli-subset/minilm")
+    ),
 )
 
 CONFIGURATIONS = {config.name: config for config in (*_CONFIGURATIONS, *_FITTED)}

@@ -140,7 +140,10 @@ class _Loop:
         self.forward: Callable[[Tensor], Tensor] = ranks.wrap(self.model)
         if config.compile:
             self.forward = torch.compile(self.forward)
-        self.is_mixed = config.precision == "mixed" and self.device.startswith("cuda")
+        self.lengths: Tensor | None = None
+        if config.by_length:
+            padding = getattr(self.model, "padding", 0)
+            self.lengths = (data.train.inputs != padding).sum(dim=1)
 
     def train(self, checkpoint_every: float, tensorboard: bool, on_step: OnStep | None) -> Training:
         size = self.state.load(self.folder)
@@ -181,7 +184,8 @@ class _Loop:
 
     def order_epoch(self, epoch: int) -> Tensor:
         seed = self.config.seeds.order
-        order = order_epoch(seed, epoch, len(self.data.train), self.config.batch_size)
+        size, batch_size = len(self.data.train), self.config.batch_size
+        order = order_epoch(seed, epoch, size, batch_size, self.lengths)
         return order[: self.num_batches]
 
     def step(self, batch: Tensor, metrics: MetricsFile) -> None:
@@ -196,10 +200,12 @@ class _Loop:
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
         self.optimizer.zero_grad()
-        narrow = torch.autocast("cuda", torch.bfloat16, enabled=self.is_mixed)
+        is_mixed = config.precision == "mixed"
+        kind = torch.device(self.device).type
+        narrow = torch.autocast(kind, torch.bfloat16, enabled=is_mixed)
         with self.ranks.take_rows(inputs) as own, narrow:
             logits = self.forward(own)
-        loss = self.compute_loss(logits.float() if self.is_mixed else logits, labels)
+        loss = self.compute_loss(logits.float() if is_mixed else logits, labels)
         loss.backward()
         self.state.sparsifier.after_backward()
         if config.clip is not None:

@@ -131,6 +131,7 @@ FITTED: dict[str, tuple[Method, ...]] = {
             "Adam": _vary_rate(ADAM, 3e-4, 1e-3, 3e-3, 1e-2),
         },
         seeds=(0,),
+        trial_epochs=60,
     ),
     "mnli-subset/fitted": _fit(
         find_configuration("mnli-subset/fitted"),
@@ -172,7 +173,7 @@ CONVERGED = tuple(
             for setting, optimizer in _vary_rate(base, *rates).items()
         },
         THREE,
-        trial_epochs=200,
+        trial_epochs=100,
     )
     for name, base, rates in (
         ("Adam", ADAM, (3e-4, 1e-3, 3e-3, 1e-2)),
