@@ -72,6 +72,52 @@ RIGHT_AND_WRONG = {
 }
 
 
+NEAR = 1 + np.array([-0.3, 0.1, 0.3])  # seeds with an interval from 0.3 to 1.8
+OPEN_AND_CLOSED = {
+    "mean_at_most": (
+        checks.mean_at_most("x", NEAR, 0.9),
+        checks.mean_at_most("x", NEAR, 0.1),
+    ),
+    "mean_at_least": (
+        checks.mean_at_least("x", NEAR, 1.2),
+        checks.mean_at_least("x", NEAR, 2.0),
+    ),
+    "surely_smaller": (
+        checks.surely_smaller("x", NEAR, 1.1),
+        checks.surely_smaller("x", NEAR, 0.1),
+    ),
+    "surely_smaller, one seed": (
+        checks.surely_smaller("x", [1.0], [0.5]),
+        checks.surely_smaller("x", [1.0] * 2, [0.5] * 2),
+    ),
+    "ratio_at_most": (
+        checks.ratio_at_most("x", NEAR, np.ones(3), 0.9),
+        checks.ratio_at_most("x", NEAR, np.ones(3), 0.1),
+    ),
+    "share_at_least": (
+        checks.share_at_least("x", [True, False], 0.6),
+        checks.share_at_least("x", [True, False], 1.0),  # one counterexample is enough
+    ),
+    "rate_at_least": (
+        checks.rate_at_least(
+            "x", fit_rate("power", steps=K, values=(K ** -NEAR[:, None]), claimed=1.2)
+        ),
+        checks.rate_at_least("x", fit_rate("power", steps=K, values=SEEDS * K**-0.5, claimed=1.0)),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OPEN_AND_CLOSED)
+def test_a_check_whose_interval_reaches_what_is_expected_is_open(kind):
+    undecided, refuted = OPEN_AND_CLOSED[kind]
+    assert (undecided.holds, undecided.is_open) == (False, True)
+    assert (refuted.holds, refuted.is_open) == (False, False)
+
+
+def test_checks_that_hold_are_not_open():
+    assert not any(right.is_open for right, _ in RIGHT_AND_WRONG.values())
+
+
 @pytest.mark.parametrize("kind", RIGHT_AND_WRONG)
 def test_right_values_hold_and_wrong_ones_do_not(kind):
     right, wrong = RIGHT_AND_WRONG[kind]

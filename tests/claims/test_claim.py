@@ -1,6 +1,7 @@
 """A verdict follows from checks alone."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -27,6 +28,13 @@ def test_a_missed_statement_is_not_reproduced_whatever_the_numbers_say():
     verdict, note = decide(checks)
     assert verdict == "not reproduced"
     assert note == "selection: [1, 0], expected at most 0.1"
+
+
+def test_a_missed_statement_that_more_seeds_could_mend_is_undecided():
+    lost = make_check("statement", False)
+    tried = replace(lost, is_open=True)
+    assert decide([tried, make_check("number", False)])[0] == "undecided"
+    assert decide([tried, lost])[0] == "not reproduced"
 
 
 def test_the_note_of_a_failed_claim_leaves_out_missed_numbers():

@@ -52,13 +52,17 @@ FIRST_FITTED = 100  # the first step that the fit of a rate uses
 def mean_at_most(name: str, values: ArrayLike, bound: float, kind: str = STATEMENT) -> Check:
     """The mean over seeds does not exceed a bound."""
     mean, low, high = find_interval(values)
-    return Check(name, kind, f"at most {bound:g}", mean, low, high, bool(mean <= bound))
+    holds = bool(mean <= bound)
+    is_open = not holds and (low is None or low <= bound)
+    return Check(name, kind, f"at most {bound:g}", mean, low, high, holds, is_open)
 
 
 def mean_at_least(name: str, values: ArrayLike, bound: float, kind: str = STATEMENT) -> Check:
     """The mean over seeds is not below a bound."""
     mean, low, high = find_interval(values)
-    return Check(name, kind, f"at least {bound:g}", mean, low, high, bool(mean >= bound))
+    holds = bool(mean >= bound)
+    is_open = not holds and (high is None or high >= bound)
+    return Check(name, kind, f"at least {bound:g}", mean, low, high, holds, is_open)
 
 
 def mean_near(
@@ -106,14 +110,18 @@ def share_at_least(name: str, holds: ArrayLike, bound: float = 1.0, kind: str = 
     if flags.size == 0:
         raise ValueError(f"there are no runs for {name!r}")
     share, low, high = map(float, find_share(flags))
-    return Check(name, kind, f"share at least {bound:g}", share, low, high, bool(share >= bound))
+    holds = bool(share >= bound)
+    # One counterexample is enough against "all": more runs cannot help.
+    is_open = not holds and high >= bound and bound < 1.0
+    return Check(name, kind, f"share at least {bound:g}", share, low, high, holds, is_open)
 
 
 def surely_smaller(name: str, a: ArrayLike, b: ArrayLike, kind: str = STATEMENT) -> Check:
     """Seed by seed, a is smaller than b on average: the interval of b - a lies above zero."""
     difference, low, high = find_interval(_read(b) - _read(a))
-    surely = low > 0 if low is not None else difference > 0
-    return Check(name, kind, "above 0", difference, low, high, bool(surely))
+    surely = bool(low > 0 if low is not None else difference > 0)
+    is_open = not surely and (high is None or high > 0)
+    return Check(name, kind, "above 0", difference, low, high, surely, is_open)
 
 
 def ratio_at_most(
@@ -123,7 +131,9 @@ def ratio_at_most(
     logs = find_interval(np.log(_read(a)) - np.log(_read(b)))
     mean, low, high = (None if one is None else float(np.exp(one)) for one in logs)
     assert mean is not None
-    return Check(name, kind, f"at most {bound:.3g}", mean, low, high, bool(mean <= bound))
+    holds = bool(mean <= bound)
+    is_open = not holds and (low is None or low <= bound)
+    return Check(name, kind, f"at most {bound:.3g}", mean, low, high, holds, is_open)
 
 
 def check_size(evidence: Evidence) -> Check:
@@ -142,14 +152,17 @@ def rate_at_least(name: str, fit: Any, kind: str = STATEMENT) -> Check:
     """A decay that :func:`mirrormargin.fit_rate` fitted has at least the claimed exponent."""
     low, high = (float(end) if np.isfinite(end) else None for end in fit.interval)
     holds = str(fit.verdict).startswith("at least as fast")
-    return Check(name, kind, f"at least {fit.claimed:.3g}", float(fit.exponent), low, high, holds)
+    is_open = not holds and (high is None or high >= fit.claimed)
+    expected = f"at least {fit.claimed:.3g}"
+    return Check(name, kind, expected, float(fit.exponent), low, high, holds, is_open)
 
 
 def rate_decays(name: str, fit: Any, kind: str = STATEMENT) -> Check:
     """A fitted decay is surely one: the interval of its exponent lies above zero."""
     low, high = (float(end) if np.isfinite(end) else None for end in fit.interval)
     holds = low is not None and low > 0
-    return Check(name, kind, "above 0", float(fit.exponent), low, high, holds)
+    is_open = not holds and (high is None or high > 0)
+    return Check(name, kind, "above 0", float(fit.exponent), low, high, holds, is_open)
 
 
 def fit_late(

@@ -2,7 +2,8 @@ r"""One published statement, what it takes to check it, and what came out.
 
     reproduced               every check of the statement holds, and every published number is met
     reproduced differently   the statement holds, but a published number is not met
-    not reproduced           a check of the statement fails
+    undecided                a check of the statement fails, but more seeds could still make it hold
+    not reproduced           a check of the statement fails, and its interval excludes the statement
     not run                  there is nothing to check it on
 
 A verdict is only ever computed from checks, see :func:`decide`.
@@ -26,6 +27,7 @@ class Verdict(str, Enum):
 
     REPRODUCED = "reproduced"
     DIFFERENTLY = "reproduced differently"
+    UNDECIDED = "undecided"
     FAILED = "not reproduced"
     NOT_RUN = "not run"
 
@@ -55,6 +57,8 @@ class Check:
         low: Lower end of the 95% interval over seeds; None if there is none.
         high: Upper end.
         holds: Whether the value is as expected.
+        is_open: It is not, but the interval reaches values that are, or there is a single seed and
+            no interval: more seeds could tell.
     """
 
     name: str
@@ -64,6 +68,7 @@ class Check:
     low: float | None
     high: float | None
     holds: bool
+    is_open: bool = False
 
     def to_document(self) -> dict[str, Any]:
         """As JSON: what is not finite, as text."""
@@ -131,7 +136,10 @@ def decide(checks: Sequence[Check]) -> tuple[Verdict, str]:
     failed = [check for check in broken if check.kind == "statement"]
     if not broken:
         return Verdict.REPRODUCED, ""
-    verdict = Verdict.FAILED if failed else Verdict.DIFFERENTLY
+    verdict = Verdict.DIFFERENTLY
+    if failed:
+        is_open = all(check.is_open for check in failed)
+        verdict = Verdict.UNDECIDED if is_open else Verdict.FAILED
     return verdict, "; ".join(
         f"{check.name}: {_describe(check)}, expected {check.expected}" for check in failed or broken
     )

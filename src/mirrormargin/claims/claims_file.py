@@ -48,6 +48,7 @@ class Mark(NamedTuple):
 MARKS: dict[str, Mark] = {
     Verdict.REPRODUCED: Mark("✓", "+", "good"),
     Verdict.DIFFERENTLY: Mark("≈", "~", "partly"),
+    Verdict.UNDECIDED: Mark("?", "?", "partly"),
     Verdict.FAILED: Mark("✗", "x", "bad"),
     Verdict.NOT_RUN: Mark("○", "o", "open"),
 }

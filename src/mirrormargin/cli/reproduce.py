@@ -280,7 +280,7 @@ def judge(document: dict[str, Any]) -> int:
     failed = [
         claim["id"]
         for claim in document["claims"]
-        if claim["should_hold"] and claim["verdict"] == "not reproduced"
+        if claim["should_hold"] and claim["verdict"] in ("not reproduced", "undecided")
     ]
     if failed:
         warn(f"should hold, but does not: {', '.join(failed)}")

@@ -247,9 +247,9 @@ def test_the_plain_rule_must_need_fewer_weights_at_smaller_p():
     names = np.array([f"MirrorDescent p={p}" for p in (1.1, 2, 3)])
     needed = np.array([[0.1, 0.1, 0.3], [0.2, 0.2, 0.2], [0.5, 0.6, 0.7]])
     assert judge_own("M.pruning.plain", {"optimizer": names, "needed": needed}) == "reproduced"
-    for order in ([1, 0, 2], [0, 2, 1]):
+    for order, verdict in (([1, 0, 2], "undecided"), ([0, 2, 1], "not reproduced")):
         arrays = {"optimizer": names, "needed": needed[order]}
-        assert judge_own("M.pruning.plain", arrays) == "not reproduced"
+        assert judge_own("M.pruning.plain", arrays) == verdict
 
 
 def make_sparsest():
@@ -281,7 +281,7 @@ def make_accuracies():
 def test_accuracy_is_that_of_one_method_each_named_before():
     assert judge_own("M.accuracy.imdb", make_accuracies()) == "reproduced"
     arrays = make_accuracies()
-    arrays["selected_test"][1] = 83.7
+    arrays["selected_test"][1] = 83.6
     arrays["selected_test"][2] = 90.0  # another one does not help
     assert judge_own("M.accuracy.imdb", arrays) == "not reproduced"
 
