@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from mirrormargin.optim import (
         MirrorAdam,
         MirrorDescent,
+        SparsitySchedule,
         describe_groups,
         mirror_groups,
         param_groups,
@@ -131,7 +132,14 @@ _HOMES = {
         "Potential",
         "directional_divergence",
     ),
-    "optim": ("MirrorAdam", "MirrorDescent", "describe_groups", "mirror_groups", "param_groups"),
+    "optim": (
+        "MirrorAdam",
+        "MirrorDescent",
+        "SparsitySchedule",
+        "describe_groups",
+        "mirror_groups",
+        "param_groups",
+    ),
     "svm": (
         "is_locally_optimal",
         "solve_attention_svm",
@@ -177,6 +185,7 @@ __all__ = [
     "RunError",
     "SolverError",
     "SparseDelta",
+    "SparsitySchedule",
     "TrainingError",
     "TrainingInterrupted",
     "basin_statistics",

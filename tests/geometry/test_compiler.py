@@ -117,6 +117,7 @@ COMPILED = {
     "geometry.float32_norms": ["_largest_kernel", "_power_sum_kernels"],
     "geometry.compiled_vector_batches": ["powers", "norms", "divergences"],
     "optim.compiled": ["_descent_kernels", "_adam_kernels"],
+    "optim.compiled_ranking": ["_count_kernel", "_collect_kernel", "_remove_kernel"],
     "svm.compiled.kernel": ["_kernel"],
     "dynamics.descent.training_loop": ["advance"],
 }

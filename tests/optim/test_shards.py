@@ -30,6 +30,7 @@ SENT = {
 @pytest.fixture(scope="module")
 def server():
     names = ("steps", "meshes", "models", "swaps", "checkpoints", "messages", "centers")
+    names = (*names, "schedules")
     server = RankServer([f"rank_{name}" for name in names])
     yield server
     server.close()
@@ -75,6 +76,11 @@ def test_models_under_fsdp_and_ddp_train_as_one_process(server, count):
 
 def test_ranks_agree_on_bad_gradients_and_refuse_alike(server):
     server.run("rank_steps:check_rules", 2)
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_schedules_remove_what_they_do_in_one_process(server, count):
+    server.run("rank_schedules:check_schedules", count)
 
 
 @pytest.mark.slow

@@ -47,13 +47,16 @@ __all__ = [
     "SOURCES",
     "KernelFamily",
     "bits_float",
+    "booleans",
     "compiled",
     "float_bits",
     "floats",
     "fma",
     "inlined",
+    "integers",
     "kernel",
     "kernel_family",
+    "longs",
     "offset",
     "open_job",
     "rename",
@@ -133,6 +136,8 @@ def _pointer_to(kind: types.Type, width: ir.Type) -> Any:
 
 _float_pointer = _pointer_to(types.float32, ir.FloatType())
 _short_pointer = _pointer_to(types.int16, ir.IntType(16))
+_byte_pointer = _pointer_to(types.int8, ir.IntType(8))
+_word_pointer = _pointer_to(types.int32, ir.IntType(32))
 _int_pointer = _pointer_to(types.int64, ir.IntType(64))
 _uint_pointer = _pointer_to(types.uint64, ir.IntType(64))
 _double_pointer = _pointer_to(types.float64, ir.DoubleType())
@@ -159,6 +164,24 @@ def floats(address, num):
 def shorts(address, num):
     """``num`` values of 16 bits at an address, as an array of int16."""
     return carray(_short_pointer(address), (num,))
+
+
+@inlined
+def integers(address, num):
+    """``num`` values of 32 bits at an address, as an array of int32."""
+    return carray(_word_pointer(address), (num,))
+
+
+@inlined
+def longs(address, num):
+    """``num`` values of 64 bits at an address, as an array of int64."""
+    return carray(_int_pointer(address), (num,))
+
+
+@inlined
+def booleans(address, num):
+    """``num`` booleans of torch at an address, as an array of int8, 0 or 1."""
+    return carray(_byte_pointer(address), (num,))
 
 
 @inlined

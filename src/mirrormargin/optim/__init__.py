@@ -3,5 +3,13 @@
 from mirrormargin.optim.groups import describe_groups, mirror_groups, param_groups
 from mirrormargin.optim.mirror_adam import MirrorAdam
 from mirrormargin.optim.mirror_descent import MirrorDescent
+from mirrormargin.optim.sparsity_schedule import SparsitySchedule
 
-__all__ = ["MirrorAdam", "MirrorDescent", "describe_groups", "mirror_groups", "param_groups"]
+__all__ = [
+    "MirrorAdam",
+    "MirrorDescent",
+    "SparsitySchedule",
+    "describe_groups",
+    "mirror_groups",
+    "param_groups",
+]

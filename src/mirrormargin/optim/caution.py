@@ -9,6 +9,7 @@ torch operations on every path; then the path takes them for the gradient of a c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -42,6 +43,7 @@ def mirror_descent(
     momentum: float,
     nesterov: bool,
     rounding: Rounding | None = None,
+    held: Sequence[Tensor | None] = (),
     **options: Any,
 ) -> None:
     """Take one cautious step of mirror descent; arguments, and options, as in ``plain.py``."""
@@ -58,7 +60,7 @@ def mirror_descent(
             buffers[i].copy_(rounding(i, AVERAGE, b))
     if rounding is not None:
         options["rounding"] = rounding
-    _step(path, params, _mask(pairs, owners), duals, potential, lrs, decay, options)
+    _step(path, params, _mask(pairs, owners, held), duals, potential, lrs, decay, options)
 
 
 def mirror_adam(
@@ -79,6 +81,7 @@ def mirror_adam(
     eps: float,
     maximize: bool,
     rounding: Rounding | None = None,
+    held: Sequence[Tensor | None] = (),
     **options: Any,
 ) -> None:
     """Take one cautious step of MirrorAdam; arguments, and options, as in ``plain.py``."""
@@ -96,16 +99,30 @@ def mirror_adam(
                 one.copy_(rounding(i, role, value))
     if rounding is not None:
         options["rounding"] = rounding
-    _step(path, params, _mask(pairs, owners), duals, potential, lrs, decay, options)
+    _step(path, params, _mask(pairs, owners, held), duals, potential, lrs, decay, options)
 
 
-def _mask(pairs: list[tuple[Tensor, Tensor]], owners: list[Tensor]) -> list[Tensor]:
-    """The direction x of each pair, masked by g; shares are those of whole tensors."""
+def _mask(
+    pairs: list[tuple[Tensor, Tensor]], owners: list[Tensor], held: Sequence[Tensor | None]
+) -> list[Tensor]:
+    """The direction x of each pair, masked by g; shares are those of whole tensors.
+
+    Entries that are held still, where a mask of ``held`` is False, do not count.
+    """
+    sizes = [float(max(owner.numel(), 1)) for owner in owners]
+    if any(mask is not None for mask in held):
+        whole = (torch.ones((), dtype=torch.bool) if one is None else one for one in held)
+        left = torch.stack([mask.sum() for mask in whole])
+        left = add_up(left, owners)
+        sizes = [
+            size if mask is None else left[i].clamp(min=1)
+            for i, (size, mask) in enumerate(zip(sizes, held, strict=True))
+        ]
     kept = [((x > 0) & (g > 0)) | ((x < 0) & (g < 0)) for x, g in pairs]  # x g may underflow
     counts = add_up(torch.stack([widen(one.sum()).to(kept[0].device) for one in kept]), owners)
     masked = []
-    for (x, _), one, count, owner in zip(pairs, kept, counts.unbind(), owners, strict=True):
-        share = (count / max(owner.numel(), 1)).clamp(min=_LEAST)
+    for (x, _), one, count, size in zip(pairs, kept, counts.unbind(), sizes, strict=True):
+        share = (count / size).clamp(min=_LEAST)
         masked.append(x * (one.to(x.dtype) / fit(share.to(x.device), x)))
     return masked
 

@@ -24,12 +24,17 @@ from mirrormargin.geometry import LpPotential
 from mirrormargin.geometry.float32_kernels import (
     BLOCK,
     KernelFamily,
+    bits_float,
+    booleans,
     compiled,
+    float_bits,
     floats,
     fma,
+    inlined,
     kernel_family,
     offset,
     open_job,
+    rename,
     run,
     take_chunk,
 )
@@ -49,14 +54,16 @@ from mirrormargin.optim.plain import square_limit
 
 __all__ = ["mirror_adam", "mirror_descent", "scaled_power_sums", "to_dual", "to_primal"]
 
+takes_masks = True
+
 _LIMIT = np.float32(square_limit(torch.float32))
 _INFINITY = np.float32(np.inf)
 _SOURCES = (*compiled_image.SOURCES, __file__)
 
-f32 = np.float32
+f32, i32 = np.float32, np.int32
 
 # Rows of pointers, columns of scalars, options; power constants follow the options.
-_WEIGHT, _GRADIENT, _DUAL, _CENTER, _BUFFER, _BUFFER_SQ, _BUFFER_MAX = range(7)
+_WEIGHT, _GRADIENT, _DUAL, _CENTER, _MASK, _BUFFER, _BUFFER_SQ, _BUFFER_MAX = range(8)
 _SCALE_1, _SCALE_2, _LR, _COUPLED = range(4)
 _CORRECTION_SQ = 3  # Adam's, in the column where descent has its coupled decay
 _DECAY, _MOMENTUM, _NESTEROV = range(3)
@@ -85,15 +92,19 @@ def mirror_descent(
     momentum: float,
     nesterov: bool,
     centers: list[Tensor] | None = None,
+    masks: list[Tensor | None] | None = None,
 ) -> None:
-    """Take one step of mirror descent; arguments as in ``plain.py``."""
+    """Take one step of mirror descent; arguments as in ``plain.py``.
+
+    Entries where ``masks`` are False are held still: their gradients count as 0.
+    """
     if _are_equal(grad_scales):  # mostly (1, 1)
         first, second = ([scale] * len(params) for scale in grad_scales[0])
     else:
         first, second = zip(*grad_scales, strict=True)
     scalars = _make_columns([first, second, lrs, coupled_decays])
     options = [decay, momentum, float(nesterov)]
-    tensors = [params, grads, duals, centers, buffers]
+    tensors = [params, grads, duals, centers, masks, buffers]
     _run(_descent_kernels, potential.p, tensors, scalars, options)
 
 
@@ -113,13 +124,14 @@ def mirror_adam(
     eps: float,
     maximize: bool,
     centers: list[Tensor] | None = None,
+    masks: list[Tensor | None] | None = None,
 ) -> None:
-    """Take one step of MirrorAdam; arguments as in ``plain.py``."""
+    """Take one step of MirrorAdam; arguments as in ``plain.py``, masks as above."""
     unused = [0.0] * len(params)
     scalars = _make_columns([unused, unused, lrs, sq_corrections])
     sign, amsgrad = -1.0 if maximize else 1.0, float(max_exp_avg_sqs is not None)
     options = [decay, *betas, eps, sign, amsgrad]
-    tensors = [params, grads, duals, centers, exp_avgs, exp_avg_sqs, max_exp_avg_sqs]
+    tensors = [params, grads, duals, centers, masks, exp_avgs, exp_avg_sqs, max_exp_avg_sqs]
     _run(_adam_kernels, potential.p, tensors, scalars, options)
 
 
@@ -162,7 +174,7 @@ def _are_equal(values: Sequence[Any]) -> bool:
 def _run(
     kernels: KernelFamily,
     p: float,
-    tensors: list[list[Tensor] | None],
+    tensors: Sequence[Sequence[Tensor | None] | None],
     scalars: np.ndarray,
     options: list[float],
 ) -> None:
@@ -174,7 +186,7 @@ def _run(
     pointers = np.zeros((len(tensors), len(params)), np.uint64)
     for row, role in zip(pointers, tensors, strict=True):
         if role is not None:
-            row[:] = [tensor.data_ptr() for tensor in role]
+            row[:] = [0 if tensor is None else tensor.data_ptr() for tensor in role]
     numbers = np.zeros(_POWER)
     numbers[: len(options)] = options
     sizes = [w.numel() for w in params]
@@ -213,12 +225,16 @@ def _descent_kernels(version, code):
             tensor, start, stop = chunks[k]
             s1, s2 = f32(scalars[tensor, _SCALE_1]), f32(scalars[tensor, _SCALE_2])
             lr, coupled = f32(scalars[tensor, _LR]), f32(scalars[tensor, _COUPLED])
-            plain = momentum == 0 and coupled == 0 and s1 == 1
+            mask = pointers[_MASK, tensor]
+            plain = momentum == 0 and coupled == 0 and s1 == 1 and mask == 0
             for low in range(start, stop, BLOCK):
                 num = min(BLOCK, stop - low)
                 w = find_address(dtype, pointers[_WEIGHT, tensor], low)
                 g = find_address(grad_dtype, pointers[_GRADIENT, tensor], low)
                 g = open_gradient(grad_dtype, g, scratch, num)
+                if mask != 0:
+                    _hold_block(g, scratch, mask + np.uint64(low), num)
+                    g = scratch  # the power needs that row only after u has moved
                 dual = offset(pointers[_DUAL, tensor], low)
                 x, rate = g, s2 * lr
                 if not plain:
@@ -242,6 +258,19 @@ def _descent_kernels(version, code):
             k = take_chunk(counters)
 
     return work
+
+
+@compiled
+def _hold_block(g_address, held_address, mask_address, num):
+    g, held, mask = floats(g_address, num), floats(held_address, num), booleans(mask_address, num)
+    for i in range(num):
+        held[i] = _hold(g[i], mask[i])
+
+
+@inlined
+def _hold(g, mask):
+    """g where the mask is 1, and 0 where it is 0, also of an infinite g."""
+    return bits_float(i32(float_bits(g) & i32(-i32(mask))))
 
 
 @compiled
@@ -285,10 +314,12 @@ def _adam_kernels(version, code):
         while k < len(chunks):
             tensor, start, stop = chunks[k]
             lr, correction = f32(scalars[tensor, _LR]), f32(scalars[tensor, _CORRECTION_SQ])
+            mask = pointers[_MASK, tensor]
             for low in range(start, stop, BLOCK):
                 num, x = min(BLOCK, stop - low), offset(scratch, FREE_ROW * BLOCK)
                 g = find_address(grad_dtype, pointers[_GRADIENT, tensor], low)
                 g = open_gradient(grad_dtype, g, scratch, num)
+                held = mask + np.uint64(low) if mask != 0 else mask
                 m, v = (
                     offset(pointers[_BUFFER, tensor], low),
                     offset(pointers[_BUFFER_SQ, tensor], low),
@@ -296,11 +327,24 @@ def _adam_kernels(version, code):
                 if amsgrad:
                     v_max = offset(pointers[_BUFFER_MAX, tensor], low)
                     _amsgrad_direction(
-                        x, g, m, v, v_max, num, sign, beta1, rest1, beta2, rest2, correction, eps
+                        x,
+                        g,
+                        m,
+                        v,
+                        v_max,
+                        held,
+                        num,
+                        sign,
+                        beta1,
+                        rest1,
+                        beta2,
+                        rest2,
+                        correction,
+                        eps,
                     )
                 else:
                     _adam_direction(
-                        x, g, m, v, num, sign, beta1, rest1, beta2, rest2, correction, eps
+                        x, g, m, v, held, num, sign, beta1, rest1, beta2, rest2, correction, eps
                     )
                 w = find_address(dtype, pointers[_WEIGHT, tensor], low)
                 dual = offset(pointers[_DUAL, tensor], low)
@@ -316,36 +360,58 @@ def _adam_kernels(version, code):
     return work
 
 
-@compiled
+def _make_direction(is_held):
+    """Adam's direction; of entries that are held still, where the mask is 0, without gradients."""
+
+    @compiled
+    @rename(is_held)
+    def direction(
+        x_address, g_address, m_address, v_address, mask_address, num, sign, beta1, rest1, beta2,
+        rest2, correction, eps,
+    ):  # fmt: skip
+        x, g = floats(x_address, num), floats(g_address, num)
+        m, v = floats(m_address, num), floats(v_address, num)
+        mask = booleans(mask_address, num)
+        from_mean = rest1 < f32(0.5)
+        for i in range(num):
+            gradient = sign * (_hold(g[i], mask[i]) if is_held else g[i])
+            size = abs(gradient)
+            if (size > _LIMIT) & (size < _INFINITY):
+                gradient = math.copysign(_LIMIT, gradient)
+            # From the nearer end, as torch's lerp: a small g after a large m keeps its digits.
+            change = gradient - m[i]
+            mean = fma(rest1, change, m[i]) if from_mean else fma(-beta1, change, gradient)
+            square = fma(rest2 * gradient, gradient, beta2 * v[i])
+            m[i] = mean
+            v[i] = square
+            x[i] = mean / fma(math.sqrt(square), correction, eps)
+
+    return direction
+
+
+_free_direction, _held_direction = _make_direction(False), _make_direction(True)
+
+
+@inlined
 def _adam_direction(
-    x_address, g_address, m_address, v_address, num, sign, beta1, rest1, beta2, rest2,
-    correction, eps,
+    x, g, m, v, mask, num, sign, beta1, rest1, beta2, rest2, correction, eps
 ):  # fmt: skip
-    x, g = floats(x_address, num), floats(g_address, num)
-    m, v = floats(m_address, num), floats(v_address, num)
-    from_mean = rest1 < f32(0.5)
-    for i in range(num):
-        gradient = sign * g[i]
-        size = abs(gradient)
-        if (size > _LIMIT) & (size < _INFINITY):
-            gradient = math.copysign(_LIMIT, gradient)
-        # From the nearer end, as torch's lerp: a small g after a large m keeps its digits.
-        change = gradient - m[i]
-        mean = fma(rest1, change, m[i]) if from_mean else fma(-beta1, change, gradient)
-        square = fma(rest2 * gradient, gradient, beta2 * v[i])
-        m[i] = mean
-        v[i] = square
-        x[i] = mean / fma(math.sqrt(square), correction, eps)
+    if mask != 0:
+        _held_direction(
+            x, g, m, v, mask, num, sign, beta1, rest1, beta2, rest2, correction, eps
+        )  # fmt: skip
+    else:
+        _free_direction(x, g, m, v, x, num, sign, beta1, rest1, beta2, rest2, correction, eps)
 
 
 @compiled
 def _amsgrad_direction(
-    x_address, g_address, m_address, v_address, v_max_address, num, sign, beta1, rest1, beta2,
-    rest2, correction, eps,
+    x_address, g_address, m_address, v_address, v_max_address, mask, num, sign, beta1, rest1,
+    beta2, rest2, correction, eps,
 ):  # fmt: skip
     x, v_max = floats(x_address, num), floats(v_max_address, num)
     _adam_direction(
-        x_address, g_address, m_address, v_address, num, sign, beta1, rest1, beta2, rest2,
+        x_address, g_address, m_address, v_address, mask, num, sign, beta1, rest1, beta2, rest2,
         correction, eps,
     )  # fmt: skip
     m, v = floats(m_address, num), floats(v_address, num)

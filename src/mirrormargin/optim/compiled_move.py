@@ -215,7 +215,11 @@ def _integer_move(n):
     @compiled
     @rename(f"power_{n}")
     def prepare(value_address, still_address, dual_address, x_address, num, decay, lr):
-        """The move of u, with w' and whether u' = u in scratch memory; how many did not move."""
+        """The move of u, with w' and whether u' = u in scratch memory; how many did not move.
+
+        Where u is 0, so is w: such weights, those that a schedule has removed among them, may be
+        written.
+        """
         value, still = floats(value_address, num), floats(still_address, num)
         dual, x, num_still = floats(dual_address, num), floats(x_address, num), i32(0)
         for i in range(num):
@@ -225,7 +229,7 @@ def _integer_move(n):
             dual[i] = moved
             value[i] = with_sign(power(abs(moved)), moved)
             still[i] = f32(is_still)
-            num_still += is_still
+            num_still += is_still & i32(u != 0)
         return num_still
 
     @inlined

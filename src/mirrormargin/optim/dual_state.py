@@ -5,7 +5,9 @@ from w. Of half-precision weights it is kept at every p, as their float32 master
 are too short to change w add up in u. With a centre c, ``state["center"]``, it is kept at every p
 too. What w must equal is the *image* of its state,
 
-    w = c + to_primal(u),    c = 0 without a centre.
+    w = c + mask * to_primal(u),    c = 0 without a centre, mask = 1 without a sparsity schedule.
+
+``masks.py`` says which weights a mask removes, and what becomes of their u.
 
 With ``state_dtype=torch.bfloat16`` u is kept in bfloat16. A weight that has not moved yet is then
 not quite the image of its u, but u is still what is computed from it.
@@ -28,6 +30,7 @@ from mirrormargin.errors import OptimizerError
 from mirrormargin.geometry import LpPotential, Potential
 from mirrormargin.optim import plain
 from mirrormargin.optim.centers import find_digests
+from mirrormargin.optim.masks import MASK, hides_weights
 from mirrormargin.optim.plain import state_dtype
 from mirrormargin.optim.shards import get_local, is_sharded, wrap_like
 
@@ -50,6 +53,7 @@ __all__ = [
     "name_geometry",
     "name_potential",
     "open_center",
+    "open_mask",
     "stamp",
 ]
 
@@ -65,7 +69,7 @@ WITHOUT_DUAL = (1.5, 2.0, 3.0)  # exponents p at which u of wide weights is comp
 def keeps_dual(group: _Group, param: Tensor) -> bool:
     """Whether u of this tensor is state; if not, it is computed from w."""
     has_root = group["potential"] is None and group["p"] in WITHOUT_DUAL
-    return group["center"] or not has_root or not is_wide(param)
+    return group["center"] or not has_root or not is_wide(param) or hides_weights(group)
 
 
 def is_wide(param: Tensor) -> bool:
@@ -147,6 +151,11 @@ def open_center(group: _Group, owner: Tensor, state: _State) -> Tensor | None:
     return center
 
 
+def open_mask(owner: Tensor, state: _State) -> Tensor | None:
+    """Which weights of the part that is here are not removed; None if none has been."""
+    return adapt_state(state, MASK, owner, torch.bool) if MASK in state else None
+
+
 def follow_weights(
     group: _Group, owner: Tensor, state: _State, potential: Potential, path: Path
 ) -> None:
@@ -154,6 +163,9 @@ def follow_weights(
     dual = adapt_state(state, "dual", owner, kept_dtype(group, owner))
     param, center = get_local(owner), open_center(group, owner, state)
     image = path.to_primal(plain.open_state(dual, param), potential)
+    mask = open_mask(owner, state) if hides_weights(group) else None
+    if mask is not None:
+        image = torch.where(mask, image, 0.0)
     unchanged = plain.add_center(image, center).to(param.dtype) == param
     rebuilt = find_preimage(param, center, potential, path).to(dual.dtype)
     dual.copy_(torch.where(unchanged, dual, rebuilt))  # in place: captured steps know its address
@@ -168,7 +180,9 @@ def find_preimage(param: Tensor, center: Tensor | None, potential: Potential, pa
 
 
 def find_kept_dtype(key: str, group: _Group, param: Tensor) -> torch.dtype:
-    """In which a state tensor is kept: a centre in the dtype of its weights."""
+    """In which a state tensor is kept: a centre in the dtype of its weights, a mask as booleans."""
+    if key == MASK:
+        return torch.bool
     return param.dtype if key == "center" else kept_dtype(group, param)
 
 

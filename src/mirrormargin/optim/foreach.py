@@ -33,6 +33,8 @@ __all__ = [
     "to_primal",
 ]
 
+takes_masks = False
+
 
 def mirror_descent(
     params: list[Tensor],

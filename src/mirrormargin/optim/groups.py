@@ -145,7 +145,8 @@ def mirror_groups(
         homes.setdefault(id(param), []).append(name)
     reasons = {name: _find_reason(model, name, param, homes[id(param)]) for name, param in others}
     wanted = {MATRIX, *(["embedding"] if embeddings else [])}
-    for is_matrix, group in ((True, {"p": p, **options}), (False, {"p": 2.0, **(rest or {})})):
+    matrices = {"p": p, "is_matrices": True, **options}  # what a sparsity schedule is about
+    for is_matrix, group in ((True, matrices), (False, {"p": 2.0, **(rest or {})})):
         members = [
             (name, param) for name, param in others if (reasons[name] in wanted) is is_matrix
         ]

@@ -203,9 +203,10 @@ class MirrorAdam(MirrorOptimizer):
             batch.tensors("max_exp_avg_sq") if group["amsgrad"] else None,
         )
         if group["caution"]:
-            cautious.mirror_adam(path, batch.owners, *tensors, **options)
+            cautious.mirror_adam(path, batch.owners, *tensors, held=batch.held, **options)
         else:
             path.mirror_adam(*tensors, **options)
+        batch.hide()
 
 
 def _clip(batches: Sequence[AnyBatch]) -> list[list[Tensor]]:

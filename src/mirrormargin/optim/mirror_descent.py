@@ -278,9 +278,11 @@ class MirrorDescent(MirrorOptimizer):
         buffers = batch.tensors("momentum_buffer") if momentum else None
         tensors = batch.params, batch.grads, batch.duals
         if group["caution"] and buffers is not None:
-            cautious.mirror_descent(batch.path, batch.owners, *tensors, buffers, **options)
+            own = batch.owners
+            cautious.mirror_descent(batch.path, own, *tensors, buffers, held=batch.held, **options)
         else:
             batch.path.mirror_descent(*tensors, buffers, **options)
+        batch.hide()
 
     def _refuse_capture(self, group: dict[str, Any]) -> None:
         super()._refuse_capture(group)

@@ -19,8 +19,16 @@ from mirrormargin.errors import NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential
 from mirrormargin.optim import checkpoints, options, plain
 from mirrormargin.optim.centers import list_given, set_centers
-from mirrormargin.optim.dual_state import find_potential, follow_weights, is_wide, keeps_dual, stamp
+from mirrormargin.optim.dual_state import (
+    find_potential,
+    follow_weights,
+    is_wide,
+    keeps_dual,
+    open_mask,
+    stamp,
+)
 from mirrormargin.optim.first_step import Start, check_starts, find_initial_scales, find_kappa
+from mirrormargin.optim.masks import MASK
 from mirrormargin.optim.norms import find_bad_gradient
 from mirrormargin.optim.paths import batch_key, choose_path
 from mirrormargin.optim.shards import (
@@ -118,6 +126,7 @@ class MirrorOptimizer(Optimizer):
                 names = self._list_tensors(group)
                 names = ("center", *names) if group["center"] else names
                 names = ("dual", *names) if keeps_dual(group, params[0]) else names
+                names = (*names, MASK) if group.get("removed") else names
                 batch = CapturedBatch(
                     group, number, potential, params, owners, grads, kappas, numbers, states, names
                 )
@@ -162,6 +171,10 @@ class MirrorOptimizer(Optimizer):
             states += batch.centers or ()
             for name in self._list_tensors(group):
                 states += batch.steps if name == "step" else batch.tensors(name)
+            if group.get("removed"):
+                found = [open_mask(*one) for one in zip(batch.owners, batch.states, strict=True)]
+                whole = torch.ones((), dtype=torch.bool, device=batch.params[0].device)
+                states += [whole if mask is None else mask for mask in found]
 
     def _make_batches(self) -> list[Batch]:
         """Sort all tensors that have a gradient into batches; check all of them, step none."""
@@ -305,6 +318,8 @@ class MirrorOptimizer(Optimizer):
         options: dict[str, Any] = {}
         if batch.group["center"]:
             options["centers"] = batch.centers
+        if batch.masks is not None:
+            options["masks"] = batch.masks
         if batch.group["state_dtype"] is torch.bfloat16:
             entries = [find_entries(owner) for owner in batch.owners]
             options["rounding"] = Rounding(batch.numbers, batch.steps, entries)
@@ -320,6 +335,14 @@ class MirrorOptimizer(Optimizer):
             if batch.duals is not None
             for owner in batch.owners
         }
+
+    def is_unwritten(self, param: Tensor) -> bool:
+        """Whether nobody has written to the weights since the last step."""
+        return self._seen.get(id(param)) == stamp(param)
+
+    def note(self, param: Tensor) -> None:
+        """Take the weights for the image of their state, of which both have been changed."""
+        self._seen[id(param)] = stamp(param)
 
     @torch.no_grad()
     def resync(self) -> None:

@@ -16,7 +16,8 @@ from torch import Tensor
 from mirrormargin.geometry.compiler import has_numba
 from mirrormargin.optim import foreach, plain
 from mirrormargin.optim.devices import fits_triton
-from mirrormargin.optim.dual_state import find_dense_format, is_wide
+from mirrormargin.optim.dual_state import WITHOUT_DUAL, find_dense_format, is_wide
+from mirrormargin.optim.masks import hides_weights
 
 __all__ = ["TORCH_PATHS", "Path", "batch_key", "choose_path", "is_compilable", "is_for_triton"]
 
@@ -28,7 +29,13 @@ _PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter))
 
 
 class Path(Protocol):
-    """The functions that make a module of this folder a path; ``plain`` documents them."""
+    """The functions that make a module of this folder a path; ``plain`` documents them.
+
+    With ``takes_masks`` its steps hold entries still, instead of getting gradients that are 0.
+    """
+
+    @property
+    def takes_masks(self) -> bool: ...
 
     @property
     def mirror_descent(self) -> Callable[..., None]: ...
@@ -80,6 +87,7 @@ def _has_kernel(group: _Group, param: Tensor) -> bool:
         type(param) in _PLAIN_TYPES
         and group["potential"] is None
         and group["state_dtype"] is not torch.bfloat16
+        and not (hides_weights(group) and group["p"] in WITHOUT_DUAL)  # u is not found from w
         and (param.is_contiguous() or find_dense_format(param) is not None)
     )
 

@@ -47,6 +47,8 @@ __all__ = [
     "write",
 ]
 
+takes_masks = False
+
 
 def mirror_descent(
     params: list[Tensor],

@@ -15,7 +15,12 @@ from torch import Tensor
 
 from mirrormargin.optim.stochastic_rounding import AVERAGE, DUAL, LARGEST, SQUARE, round_literally
 
-__all__ = ["ReferenceMirrorAdam", "ReferenceMirrorDescent", "bisect_step"]
+__all__ = [
+    "ReferenceMirrorAdam",
+    "ReferenceMirrorDescent",
+    "ReferenceSchedule",
+    "bisect_step",
+]
 
 
 class _Reference:
@@ -34,6 +39,7 @@ class _Reference:
         self.p, self.clip, self.norm_over, self.caution = p, clip, norm_over, caution
         self.is_narrow = state_dtype is torch.bfloat16
         self.t = 0
+        self.held: list[Tensor] = []  # of each tensor, what a schedule has removed
         self.kappa = 1.0 if scale is None else scale ** (2 - p) / (p - 1)
         self.w = [param.detach().double() for param in self.params]
         self.is_centered = center
@@ -52,6 +58,9 @@ class _Reference:
     def gradients(self, maximize: bool) -> list[Tensor]:
         sign = -1.0 if maximize else 1.0
         grads = [sign * param.grad.detach().double() for param in self.params]  # pyright: ignore
+        if self.held:
+            pairs = zip(grads, self.held, strict=True)
+            grads = [g.masked_fill(held, 0.0) for g, held in pairs]
         if self.clip is None:
             return grads
         norms = self.find_norms(grads)
@@ -233,6 +242,58 @@ class ReferenceMirrorAdam(_Reference):
             self.v[i] = self.keep(i, SQUARE, self.v[i])
             self.v_max[i] = self.keep(i, LARGEST, self.v_max[i])
             self.move(i, (1 - self.lr * self.weight_decay) * self.u[i] - self.lr * x)
+
+
+class ReferenceSchedule:
+    """A sparsity schedule by the formulas of :class:`mirrormargin.SparsitySchedule`, which forgets.
+
+    Weights are sorted, and what is removed is set to 0, with its u and averages, after every step;
+    its gradients count as 0.
+    """
+
+    def __init__(
+        self,
+        optimizer: ReferenceMirrorAdam | ReferenceMirrorDescent,
+        share: float,
+        num_steps: int,
+        start: float = 0.0,
+        end: float = 0.7,
+        every: int = 20,
+    ) -> None:
+        self.optimizer, self.share, self.every = optimizer, share, every
+        self.first, self.last = start * num_steps, max(1, math.ceil(end * num_steps))
+        self.t = 0
+        self.removed = [torch.zeros_like(w, dtype=torch.bool) for w in optimizer.w]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        self.t += 1
+        is_due = self.first < self.t < self.last and self.t % self.every == 0
+        if is_due or self.t == self.last:
+            progress = (self.t - self.first) / (self.last - self.first)
+            self.rank(self.share * (1 - (1 - progress) ** 3) if self.t < self.last else self.share)
+        own = self.optimizer
+        own.held = self.removed
+        for i, gone in enumerate(self.removed):
+            own.w[i] = torch.where(gone, own.c[i], own.w[i])
+            own.u[i] = own.u[i].masked_fill(gone, 0.0)
+            own.params[i].copy_(torch.where(gone, own.c[i].to(own.params[i].dtype), own.params[i]))
+            averages = own.m if isinstance(own, ReferenceMirrorAdam) else own.buffers
+            averages[i] = averages[i].masked_fill(gone, 0.0)
+
+    def rank(self, share: float) -> None:
+        """The smallest first, what is removed before all others; of equal ones the last first."""
+        own = self.optimizer
+        sizes = [
+            torch.where(gone, -1.0, (param.detach().double() - c).abs()).flatten()
+            for gone, param, c in zip(self.removed, own.params, own.c, strict=True)
+        ]
+        sizes = torch.cat(sizes).tolist()
+        order = sorted(range(len(sizes)), key=lambda k: (sizes[k], -k))
+        gone = torch.zeros(len(sizes), dtype=torch.bool)
+        gone[order[: math.floor(share * len(sizes) + 1e-9)]] = True
+        parts = gone.split([w.numel() for w in own.w])
+        self.removed = [part.view_as(w) for part, w in zip(parts, own.w, strict=True)]
 
 
 def _norm(x: Tensor, exponent: float) -> float:

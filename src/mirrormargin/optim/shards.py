@@ -22,10 +22,12 @@ from mirrormargin.errors import OptimizerError
 
 __all__ = [
     "add_up",
+    "add_up_all",
     "average_loss",
     "combine_largest",
     "find_entries",
     "find_grad",
+    "find_offset",
     "get_local",
     "is_distributed",
     "is_sharded",
@@ -108,6 +110,22 @@ def add_up(values: Tensor, params: Sequence[Tensor]) -> Tensor:
     return _reduce(values, params, dist.ReduceOp.SUM)
 
 
+def add_up_all(parts: Sequence[Tensor], params: Sequence[Tensor]) -> Tensor:
+    """The sum, over all parameters and their parts, of a tensor for each; shapes are alike.
+
+    Parameters that are spread over the same processes go out as one.
+    """
+    sums: dict[Any, tuple[Tensor, Tensor]] = {}
+    for part, param in zip(parts, params, strict=True):
+        key = _find_axes(param) if is_sharded(param) else None
+        total = sums[key][0] + part if key in sums else part
+        sums[key] = total, param
+    totals, owners = zip(*sums.values(), strict=True)
+    device = totals[0].device
+    rows = torch.stack([total.to(device) for total in totals])
+    return add_up(rows, owners).sum(0)
+
+
 def _reduce(values: Tensor, params: Sequence[Tensor], operation: Any) -> Tensor:
     """Reduce rows of values, one for each parameter, over the processes that have its parts."""
     members: dict[tuple[Any, tuple[int, ...]], list[int]] = {}
@@ -170,3 +188,15 @@ def find_entries(param: Any) -> Tensor | None:
         place = torch.arange(size, device=local.device) + offsets[axis]
         index = index.unsqueeze(-1) * param.shape[axis] + place
     return index
+
+
+def find_offset(param: Any, dim: int) -> int:
+    """Where the part that is here begins along an axis."""
+    if not is_sharded(param):
+        return 0
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    _, offsets = compute_local_shape_and_global_offset(
+        param.shape, param.device_mesh, param.placements
+    )
+    return offsets[dim]

@@ -25,8 +25,10 @@ from mirrormargin.optim.dual_state import (
     lay_out_like,
     name_geometry,
     open_center,
+    open_mask,
     stamp,
 )
+from mirrormargin.optim.masks import MASK, forgets_weights, hides_weights
 from mirrormargin.optim.paths import TORCH_PATHS, Path
 from mirrormargin.optim.shards import get_local, wrap_like
 
@@ -53,6 +55,7 @@ class Batch:
         states: What the optimizer keeps of each tensor.
         kappas: The scaled potential is kappa * psi, so a step lr there is a step lr / kappa in u.
         numbers: The index of each tensor in the optimizer.
+        held: Masks of those tensors of which removed weights stand still, None for the others.
     """
 
     is_captured = False
@@ -68,6 +71,7 @@ class Batch:
     states: list[_State] = field(default_factory=list)
     kappas: list[float] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
+    held: list[Tensor | None] = field(default_factory=list)
 
     def add(
         self,
@@ -78,6 +82,10 @@ class Batch:
         kappa: float,
         number: int,
     ) -> None:
+        mask = open_mask(owner, state) if forgets_weights(self.group) else None
+        if mask is not None and not self._takes_masks:
+            grad = grad.where(mask, 0.0)
+        self.held.append(mask)
         self.params.append(param)
         self.owners.append(owner)
         dtype = self._grad_dtype
@@ -90,6 +98,32 @@ class Batch:
         self.states.append(state)
         self.kappas.append(kappa)
         self.numbers.append(number)
+
+    @cached_property
+    def _takes_masks(self) -> bool:
+        """Whether the path holds removed weights still, and nobody else reads their gradients."""
+        group = self.group
+        is_read = group["clip"] is not None or group["caution"]
+        is_read = is_read or group.get("step_rule", "constant") != "constant"
+        return self.path.takes_masks and not is_read
+
+    @property
+    def masks(self) -> list[Tensor | None] | None:
+        """For a path that takes them; None where there is nothing to hold still."""
+        has_any = any(mask is not None for mask in self.held)
+        return self.held if has_any and self._takes_masks else None
+
+    def hide(self) -> None:
+        """Write 0, or the centre, over removed weights whose u goes on."""
+        if not hides_weights(self.group):
+            return
+        centers: Any = self.centers or [None] * len(self.params)
+        for param, owner, state, center in zip(
+            self.params, self.owners, self.states, centers, strict=True
+        ):
+            mask = open_mask(owner, state)
+            if mask is not None:
+                param.copy_(torch.where(mask, param, 0.0 if center is None else center))
 
     @cached_property
     def _grad_dtype(self) -> torch.dtype | None:
@@ -187,6 +221,19 @@ class CapturedBatch:
         self._states = {name: states[i * num : (i + 1) * num] for i, name in enumerate(names)}
         self.steps = self._states.get("step", [])
         self.duals, self.centers = self._states.get("dual"), self._states.get("center")
+        self.masks, self.held = None, []
+        self._kept = self._states.get(MASK)
+        if self._kept is not None and forgets_weights(group):
+            pairs = zip(grads, self._kept, strict=True)
+            self.grads = [grad.where(mask, 0.0) for grad, mask in pairs]
+            self.held = [mask if mask.ndim else None for mask in self._kept]
+
+    def hide(self) -> None:
+        if self._kept is None or not hides_weights(self.group):
+            return
+        centers: Any = self.centers or [0.0] * len(self.params)
+        for param, mask, center in zip(self.params, self._kept, centers, strict=True):
+            param.copy_(torch.where(mask, param, center))
 
     def count_step(self) -> None:
         for step in self.steps:

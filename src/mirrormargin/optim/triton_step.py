@@ -60,6 +60,8 @@ from mirrormargin.optim.plain import square_limit
 
 __all__ = ["mirror_adam", "mirror_descent", "scaled_power_sums", "to_dual", "to_primal"]
 
+takes_masks = False
+
 # Options follow the constants of the power; rows of addresses, then rows of numbers.
 _DECAY, _MOMENTUM = (tl.constexpr(9 + i) for i in range(2))
 _BETA1, _REST1, _BETA2, _REST2, _EPS, _SIGN = (tl.constexpr(10 + i) for i in range(6))
