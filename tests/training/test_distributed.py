@@ -16,6 +16,7 @@ from mirrormargin.training.config import (
     L1Penalty,
     OptimizerConfig,
     Powerpropagation,
+    Schedule,
     TextModel,
     TrainingConfig,
 )
@@ -46,6 +47,9 @@ TRAININGS = {
         ),
         sparsifier=GradualPruning(0.9),
         paper_protocol=True,
+    ),
+    "schedule": replace(
+        DIGITS, optimizer=replace(DIGITS.optimizer, p=1.5), sparsifier=Schedule(0.8, every=5)
     ),
 }
 WITH_NORMS = {

@@ -14,6 +14,7 @@ from mirrormargin.training.config import (
     L1Penalty,
     OptimizerConfig,
     Powerpropagation,
+    Schedule,
     TrainingConfig,
 )
 from mirrormargin.training.folder import TrainingFolder
@@ -32,6 +33,7 @@ BASE = TrainingConfig(
     augment=True,
 )
 MIRROR = OptimizerConfig("MirrorDescent", 1e-2, p=1.1)
+ADAM = OptimizerConfig("MirrorAdam", 3e-3, p=1.1)
 TRAININGS = {
     "MirrorDescent": replace(BASE, optimizer=MIRROR, clip=1.0),
     "MirrorDescent-momentum-rms-groups": replace(
@@ -40,12 +42,19 @@ TRAININGS = {
             MIRROR, momentum=0.9, scale="rms", groups=(("blocks.*", {"p": 3.0, "lr": 1e-3}),)
         ),
     ),
-    "MirrorAdam": replace(BASE, optimizer=OptimizerConfig("MirrorAdam", 3e-3, p=1.1)),
+    "MirrorAdam": replace(BASE, optimizer=ADAM),
     "AdamW": BASE,
     "AdamW-L1-sum": replace(BASE, sparsifier=L1Penalty(1e-4), reduction="sum", clip=5.0),
     "SNGD": replace(BASE, optimizer=OptimizerConfig("SNGD", 1e-2, momentum=0.9)),
     "Polyak": replace(BASE, optimizer=OptimizerConfig("Polyak", 0.5, max_lr=0.1)),
     "pruning": replace(BASE, sparsifier=GradualPruning(0.9)),
+    "schedule": replace(BASE, optimizer=ADAM, sparsifier=Schedule(0.9, every=7)),
+    "schedule-regrow": replace(
+        BASE, optimizer=replace(ADAM, p=1.5), sparsifier=Schedule(0.8, every=7, regrow=0.2)
+    ),
+    "schedule-units": replace(
+        BASE, optimizer=ADAM, sparsifier=Schedule(0.5, every=7, groups="units")
+    ),
     "powers": replace(BASE, sparsifier=Powerpropagation(2.0), paper_protocol=True),
 }
 RESULTS = ("final.safetensors", "selected.safetensors", "metrics.jsonl")

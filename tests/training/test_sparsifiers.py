@@ -7,7 +7,7 @@ import torch
 
 from mirrormargin.data import load_data
 from mirrormargin.training.building import build_model
-from mirrormargin.training.config import GradualPruning, L1Penalty, Powerpropagation
+from mirrormargin.training.config import GradualPruning, L1Penalty, Powerpropagation, Schedule
 from mirrormargin.training.configurations import find_configuration
 from mirrormargin.training.loop import train_model
 from mirrormargin.training.sparsifiers import build_sparsifier, collect_weights
@@ -189,3 +189,28 @@ def test_trained_and_pruned_model_has_the_share_of_zeros(data, tmp_path):
     matrices = select_matrices(model, "blocks")
     entries = sum(m.numel() for m in matrices.values())
     assert abs(count_zeros(matrices) - 0.9 * entries) <= 3
+
+
+@pytest.mark.parametrize("p", [1.1, 1.5, 2.0])
+def test_a_schedule_ends_at_its_share_and_selects_weights_that_have_it(p, data, tmp_path):
+    config = replace(
+        CONFIG,
+        epochs=10,
+        batch_size=20,
+        optimizer=replace(CONFIG.optimizer, p=p),
+        sparsifier=Schedule(0.9, every=5),
+    )
+    found = train_model(config, data, tmp_path)
+    for weights in (found.final, found.selected):
+        matrices = select_matrices(weights, "blocks").values()
+        size = sum(matrix.numel() for matrix in matrices)
+        assert sum(int((matrix == 0).sum()) for matrix in matrices) == int(0.9 * size)
+    assert found.selected_epoch >= 7
+
+
+def test_a_schedule_removes_whole_units(data, tmp_path):
+    config = replace(CONFIG, epochs=10, batch_size=20, sparsifier=Schedule(0.5, groups="units"))
+    final = train_model(config, data, tmp_path).final
+    expand = [final[name] for name in final if name.endswith("expand.weight")]
+    gone = sum(int((one == 0).all(dim=1).sum()) for one in expand)
+    assert gone == sum(len(one) for one in expand) // 2

@@ -94,6 +94,10 @@ def make_optimizer(kind: Callable[..., Any], **options: Any) -> Any:
     return optimizer
 
 
+def make_schedule() -> Any:
+    return mm.SparsitySchedule(make_optimizer(mm.MirrorAdam), 0.5, 10)
+
+
 def _solve_arguments() -> Arguments:
     return {"tokens": PROBLEM.tokens, "queries": PROBLEM.queries, "selection": CHOSEN}
 
@@ -110,6 +114,11 @@ CALLS: dict[str, Callable[[], Arguments]] = {
     "MirrorAdam": lambda: {"params": list(make_model().parameters())},
     "MirrorDescent": lambda: {"params": list(make_model().parameters()), "lr": 0.1},
     "NormalInit": dict,
+    "SparsitySchedule": lambda: {
+        "optimizer": make_optimizer(mm.MirrorAdam),
+        "share": 0.5,
+        "num_steps": 10,
+    },
     "basin_statistics": lambda: {"record": train()},
     "bound_holds": lambda: {
         "log_steps": np.log(STEPS),
@@ -212,6 +221,13 @@ METHODS: dict[str, Callable[[], tuple[Any, Arguments]]] = {
         _new_group(),
     ),
     "MirrorDescent.load_state_dict": lambda: _load(mm.MirrorDescent, lr=0.1, p=1.3, momentum=0.9),
+    "SparsitySchedule.step": lambda: (make_schedule(), {}),
+    "SparsitySchedule.rank": lambda: (make_schedule(), {"share": 0.3}),
+    "SparsitySchedule.share_at": lambda: (make_schedule(), {"step": 3}),
+    "SparsitySchedule.load_state_dict": lambda: (
+        make_schedule(),
+        {"state_dict": make_schedule().state_dict()},
+    ),
     "NormalInit.draw": lambda: (
         mm.NormalInit(),
         {"num_problems": 1, "exponents": np.array([2.0]), "shape": (2, 2)},

@@ -57,6 +57,9 @@ class SettingOptions:
         batch_size: Examples in a step.
         stop_accuracy: Stop at this training accuracy.
         paper_protocol: Evaluate on test data after every epoch.
+        sparsity: Share of the block weights that are exactly 0 in the end, such as 0.95: the
+            smallest ones are removed while training. For MirrorAdam and MirrorDescent; p = 1.5 is
+            a good choice with it. --set sparsifier={...} has more options.
         seed_init: Seed of initial weights alone.
         seed_order: Seed of the order of the data alone.
         seed_dropout: Seed of dropout and augmentation alone.
@@ -81,6 +84,7 @@ class SettingOptions:
     momentum: Annotated[Number | None, Parameter(group=OPTIMIZER)] = None
     weight_decay: Annotated[Number | None, Parameter(group=OPTIMIZER)] = None
     center: Annotated[bool, Parameter(group=OPTIMIZER)] = False
+    sparsity: Annotated[Share | None, Parameter(group=OPTIMIZER)] = None
     schedule: Annotated[
         Literal["constant", "cosine", "linear"] | None, Parameter(group=OPTIMIZER)
     ] = None
@@ -112,6 +116,7 @@ NAMES = {
     "momentum": "optimizer.momentum",
     "weight_decay": "optimizer.weight_decay",
     "center": "optimizer.center",
+    "sparsity": "sparsifier",
     "seed_init": "seeds.init",
     "seed_order": "seeds.order",
     "seed_dropout": "seeds.dropout",
@@ -229,7 +234,10 @@ def _read_settings(seed: int | None, settings: SettingOptions) -> dict[str, Any]
     for item in fields(settings):
         value = getattr(settings, item.name)
         if value is not None and value is not False:
-            value = _find_path(value, item.name) if item.name in ("data", "test_data") else value
+            if item.name in ("data", "test_data"):
+                value = _find_path(value, item.name)
+            if item.name == "sparsity":
+                value = {"kind": "Schedule", "share": value}
             changes[NAMES.get(item.name, item.name)] = value
     return changes
 

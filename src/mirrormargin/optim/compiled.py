@@ -174,11 +174,14 @@ def _are_equal(values: Sequence[Any]) -> bool:
 def _run(
     kernels: KernelFamily,
     p: float,
-    tensors: Sequence[Sequence[Tensor | None] | None],
+    tensors: list[Any],
     scalars: np.ndarray,
     options: list[float],
 ) -> None:
-    """Run the kernel for p on tensors given role by role, weights first; a role may be absent."""
+    """Run the kernel for p on tensors given role by role, weights first.
+
+    A role may be absent, None, and so may a tensor of a role.
+    """
     params, grads, _, centers = tensors[:4]
     assert params is not None
     assert grads is not None

@@ -126,6 +126,9 @@ class SparsitySchedule:
         self.num_calls = 0
         self._members = _choose_members(optimizer, params)
         self.parts = None
+        if model is not None:
+            hint = "in which to look for heads or units"
+            check_kind("model", model, nn.Module, hint, error=OptimizerError)
         if groups is not None:
             self.parts = _read_parts(groups, model, self._members)
             self._members = self.parts.join(optimizer)
@@ -158,6 +161,7 @@ class SparsitySchedule:
 
     def share_at(self, step: int) -> float:
         """The share of the weights that is removed at a ranking after so many steps."""
+        step = check_count("step", step, least=0, error=OptimizerError)
         first, last = self._find_course()
         progress = 1.0 if step >= last else max(0.0, (step - first) / (last - first))
         return self.share * (1 - (1 - progress) ** 3) if step < last else self.share
@@ -189,6 +193,7 @@ class SparsitySchedule:
     @torch.no_grad()
     def rank(self, share: float) -> None:
         """Remove this share of the weights now; :meth:`step` calls it."""
+        share = check_number("share", share, least=0.0, most=1.0, error=OptimizerError)
         if self.parts is not None:
             self.parts.remove(share)
         elif self.scope == "global":

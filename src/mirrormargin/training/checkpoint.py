@@ -85,6 +85,7 @@ class TrainingState:
         self.optimizer = build_optimizer(config.optimizer, self.model)
         self.position = Position()
         self.num_batches = config.count_epoch_steps(len(data.train))
+        self.sparsifier.begin(self.optimizer, self.num_batches * config.epochs)
         self.selected: dict[str, Tensor] = {}
         torch.manual_seed(config.seeds.dropout)
 

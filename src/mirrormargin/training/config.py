@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from mirrormargin.errors import TrainingError
+from mirrormargin.optim.masks import Removed
 from mirrormargin.training.settings import Settings, list_changes, read_settings
 from mirrormargin.training.tasks import LANGUAGE, Task, find_task
 
@@ -28,6 +29,7 @@ __all__ = [
     "OptimizerConfig",
     "Powerpropagation",
     "Precision",
+    "Schedule",
     "Seeds",
     "TextModel",
     "TrainingConfig",
@@ -195,11 +197,38 @@ class GradualPruning(Settings):
             )
 
 
+@dataclass(frozen=True)
+class Schedule(Settings):
+    """A :class:`mirrormargin.SparsitySchedule` of the block matrices, which takes these options.
+
+    ``groups`` removes whole ``"heads"`` or ``"units"``; ``share`` is then theirs.
+    """
+
+    share: float
+    start: float = 0.0
+    end: float = 0.7
+    every: Size = 20
+    scope: Literal["global", "tensor"] = "global"
+    removed: Removed = "forgotten"
+    regrow: Share = 0.0
+    pattern: str | None = None
+    groups: Literal["rows", "heads", "units"] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (0 <= self.share < 1 and 0 <= self.start < self.end <= 1):
+            raise TrainingError(
+                "a schedule needs a share in [0, 1) and 0 <= start < end <= 1, got"
+                f" {self.share}, {self.start} and {self.end}"
+            )
+
+
 Sparsifier = Annotated[
-    L1Penalty | Powerpropagation | GradualPruning | None,
+    L1Penalty | Powerpropagation | GradualPruning | Schedule | None,
     Meta(
-        description='null, or one of {"kind": "L1Penalty", "strength": 3e-5},'
-        ' {"kind": "Powerpropagation", "alpha": 4}, {"kind": "GradualPruning", "share": 0.95}'
+        description='null, or one of {"kind": "Schedule", "share": 0.95},'
+        ' {"kind": "L1Penalty", "strength": 3e-5}, {"kind": "Powerpropagation", "alpha": 4},'
+        ' {"kind": "GradualPruning", "share": 0.95}'
     ),
 ]
 
@@ -290,13 +319,24 @@ class TrainingConfig(Settings):
         steps = num_examples // min(self.batch_size, num_examples)
         return steps if self.epoch_steps is None else min(steps, self.epoch_steps)
 
+    def is_sparse_after(self, step: int, num_steps: int) -> bool:
+        """Whether weights of that step are as sparse as they will be."""
+        own = self.sparsifier
+        return not isinstance(own, Schedule) or step >= own.end * num_steps
+
     def __post_init__(self) -> None:
         super().__post_init__()
         stops_early = self.stop_accuracy is not None or self.stop_loss is not None
-        if isinstance(self.sparsifier, GradualPruning) and stops_early:
+        if isinstance(self.sparsifier, GradualPruning | Schedule) and stops_early:
             raise TrainingError(
-                "gradual pruning needs all steps to reach its share: leave out stop_accuracy and"
+                "a share that rises with the steps needs all of them: leave out stop_accuracy and"
                 " stop_loss"
+            )
+        is_mirror = self.optimizer.name in ("MirrorDescent", "MirrorAdam")
+        if isinstance(self.sparsifier, Schedule) and not is_mirror:
+            raise TrainingError(
+                f"a schedule is for MirrorAdam and MirrorDescent, which at p = 2 are AdamW and SGD,"
+                f" and not for {self.optimizer.name}: choose one of them, or GradualPruning"
             )
         if self.task is LANGUAGE:
             for name in ("attention_size", "augment", "paper_protocol"):
@@ -339,8 +379,9 @@ class TrainingConfig(Settings):
 def can_extend(found: TrainingConfig, config: TrainingConfig) -> bool:
     """Whether a training is the beginning of one with more epochs.
 
-    Gradual pruning is planned from the number of all steps: it cannot be extended.
+    Shares that rise are planned from the number of all steps: they cannot be extended.
     """
-    if found.epochs >= config.epochs or isinstance(config.sparsifier, GradualPruning):
+    is_planned = isinstance(config.sparsifier, GradualPruning | Schedule)
+    if found.epochs >= config.epochs or is_planned:
         return False
     return list_changes(found, config) == ["epochs"]

@@ -16,7 +16,7 @@ Config = Mapping[str, Any]
 SEEDS = ("seeds.init", "seeds.order", "seeds.dropout")
 IN_METHOD = ("optimizer.name", "optimizer.p", "sparsifier")
 SHORT = {"optimizer.name": "", "seeds": "seed"}
-SPARSIFIERS = {"L1Penalty": "L1", "GradualPruning": "gradual pruning"}
+SPARSIFIERS = {"L1Penalty": "L1", "GradualPruning": "gradual pruning", "Schedule": "schedule"}
 
 
 def label_trainings(configs: Mapping[str, Config]) -> list[str]:

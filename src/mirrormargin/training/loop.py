@@ -285,7 +285,11 @@ class _Loop:
         position.epoch_loss, position.epoch_right = 0.0, 0
         column = f"validation_{config.task.measure}"
         best = position.epochs[position.selected_epoch - 1] if position.selected_epoch else None
-        if best is None or config.task.is_better(row[column], best[column]):
+        # Until a schedule has removed its share, the newest weights are the sparsest.
+        is_sparse = config.is_sparse_after(
+            position.selected_epoch * self.num_batches, self.num_steps
+        )
+        if best is None or not is_sparse or config.task.is_better(row[column], best[column]):
             position.selected_accuracy = row["validation_accuracy"]
             position.selected_epoch = position.epoch
             self.state.selected = self.ranks.collect(collect_weights(self.model))

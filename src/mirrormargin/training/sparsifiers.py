@@ -3,15 +3,21 @@ r"""Other ways to make block matrices sparse, to compare mirror descent with.
 L1Penalty          gradient <- gradient + strength * sign(w)            (subgradient of the l1 norm)
 Powerpropagation   w = theta |theta|^(alpha-1), theta trained           (Schwarz et al., 2021)
 GradualPruning     w <- mask * w, the mask shrinking on a cubic course  (Zhu and Gupta, 2017)
+
+A Schedule is not another way, but that of :class:`mirrormargin.SparsitySchedule`.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+from torch.optim import Optimizer
 
-from mirrormargin.training.config import GradualPruning, L1Penalty, Powerpropagation
+from mirrormargin.optim import SparsitySchedule
+from mirrormargin.training.config import GradualPruning, L1Penalty, Powerpropagation, Schedule
 from mirrormargin.training.distributed import get_whole
 from mirrormargin.training.pruning import rank_magnitudes
 from mirrormargin.training.sparsity import select_matrices
@@ -23,6 +29,9 @@ MASK_EVERY = 20  # steps between two rankings: the share of zeros moves slowly
 
 class Sparsifier:
     """Does nothing; what the training loop calls, and where others differ."""
+
+    def begin(self, optimizer: Optimizer, num_steps: int) -> None:
+        """Once there is an optimizer, of a training of so many steps."""
 
     def after_backward(self) -> None:
         """Between the backward pass and the optimizer's step."""
@@ -39,13 +48,17 @@ class Sparsifier:
 
 
 def build_sparsifier(
-    config: L1Penalty | Powerpropagation | GradualPruning | None, model: nn.Module, weight: float
+    config: L1Penalty | Powerpropagation | GradualPruning | Schedule | None,
+    model: nn.Module,
+    weight: float,
 ) -> Sparsifier:
     """Fit a model with a sparsifier; ``weight`` is that of the mean loss in the one minimised."""
     if isinstance(config, L1Penalty):
         return _L1(config.strength * weight, model)
     if isinstance(config, GradualPruning):
         return _Gradual(config, model)
+    if isinstance(config, Schedule):
+        return _Scheduled(config, model)
     if isinstance(config, Powerpropagation):
         for name in select_matrices(model, "blocks"):
             module = model.get_submodule(name.removesuffix(".weight"))
@@ -95,6 +108,31 @@ class _Gradual(Sparsifier):
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         self.masks = dict(tensors)
+
+
+class _Scheduled(Sparsifier):
+    """The masks are in the optimizer's state, and are kept with that."""
+
+    def __init__(self, config: Schedule, model: nn.Module) -> None:
+        self.config, self.model = config, model
+
+    def begin(self, optimizer: Optimizer, num_steps: int) -> None:
+        options: dict[str, Any] = vars(self.config) | {"num_steps": num_steps}
+        if self.config.groups in ("heads", "units"):
+            options["model"] = self.model
+        else:
+            matrices = select_matrices(self.model, "blocks").values()
+            options["params"] = [matrix for matrix in matrices if matrix.requires_grad]
+        self.schedule = SparsitySchedule(optimizer, **options)  # pyright: ignore
+
+    def after_step(self, step: int, num_steps: int) -> None:
+        self.schedule.step()
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"num_calls": torch.tensor(self.schedule.num_calls)}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        self.schedule.num_calls = int(tensors["num_calls"])
 
 
 class _Power(nn.Module):
