@@ -23,6 +23,7 @@ __all__ = ["METHODS", "Method", "Stored"]
 COUNTS = (500, 2_000, 10_000, 50_000)
 HEAD = ["head.*"]
 HEAD_LR = 1e-3
+COURSE = (0.2, 0.6)  # of the steps: in which changes are removed
 Loss = Callable[[nn.Module], Iterator[Tensor]]  # of some batches, for masks
 
 
@@ -43,11 +44,12 @@ class Method:
     p: float = 2.0
     weight_decay: float = 0.0
     strength: float = 0.0
-    scale: Any = None
     count: int = 0
     r: int = 0
+    dropout: float | None = None  # None for that of the configuration
 
     trainable = ("blocks", "head.*")
+    num_steps = 0  # of the training
 
     def start(self, model: nn.Module, losses: Loss) -> torch.optim.Optimizer:
         """Make the optimizer; ``losses`` are those of some training batches."""
@@ -136,12 +138,30 @@ class L1(Method):
 
 
 class Center(Method):
-    """MirrorAdam centred at the pretrained weights."""
+    """MirrorAdam centred at the pretrained weights; a schedule leaves ``count`` changes."""
 
     def make_optimizer(self, groups: list[dict[str, Any]], has_rest: bool) -> torch.optim.Optimizer:
-        if has_rest:
-            groups[1] |= {"p": self.p, "center": True, "scale": self.scale}
-        return mm.MirrorAdam(groups, lr=self.lr)
+        groups[1] |= {"p": self.p, "center": True}
+        optimizer = mm.MirrorAdam(groups, lr=self.lr)
+        self.schedule = None
+        if self.count:
+            matrices = [param for param in groups[1]["params"] if param.ndim == 2]
+            share = 1 - self.count / sum(param.numel() for param in matrices)
+            self.schedule = mm.SparsitySchedule(
+                optimizer, share, self.num_steps, *COURSE, params=matrices, every=10
+            )
+        return optimizer
+
+    def after_step(self, model: nn.Module, rate: float) -> None:
+        if self.schedule is not None:
+            self.schedule.step()
+
+    def store(self, model: nn.Module, base: nn.Module, folder: Path) -> Iterator[Stored]:
+        if not self.count:
+            yield from super().store(model, base, folder)
+        else:
+            found = _store_largest(model, base, folder, None)
+            yield found._replace(label=str(self.count))
 
 
 class AdaBreg(Method):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,11 @@ def train(trial: Trial, data_dir: str | None) -> dict[str, Any]:
     seeds = {f"seeds.{one}": trial.seed for one in ("init", "order", "dropout")}
     config = find_configuration(trial.configuration, seeds)
     data = load_training_data(config, data_dir=data_dir)
-    model, base = build_model(config, data), build_model(config, data).eval()
     method = find_method(trial, FULL)
+    if method.dropout is not None:
+        config = replace(config, model=replace(config.model, dropout=method.dropout))
+    model, base = build_model(config, data), build_model(config, data).eval()
+    method.num_steps = trial.num_steps
     if trial.method == "lottery" and not method.full.is_file():
         train(find_full(trial, Records(RECORDS)), data_dir)
     generator = torch.Generator().manual_seed(trial.seed)
@@ -70,6 +74,7 @@ def train(trial: Trial, data_dir: str | None) -> dict[str, Any]:
     return {
         "key": trial.key,
         "digest": config.digest(),
+        "steps": trial.num_steps,
         "loss": round(sum(losses[-20:]) / max(len(losses[-20:]), 1), 4),
         "minutes": minutes,
         "scores": scores,

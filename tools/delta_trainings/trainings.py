@@ -45,57 +45,67 @@ TASKS = {
 }
 
 
-def _vary(name: str, *values: Any, **fixed: Any) -> list[dict[str, Any]]:
-    return [{**fixed, name: value} for value in values]
+def _pair(name: str, *values: Any, **fixed: Any) -> list[dict[str, Any]]:
+    """Each of three values with and without dropout."""
+    return [{**fixed, name: value, "dropout": rate} for value in values for rate in (0.0, 0.1)]
 
 
 # Six settings of each method that is tuned, as many trainings for each.
 GRIDS: dict[str, tuple[str, list[dict[str, Any]]]] = {
     "head": ("head", [{}]),
-    "full": ("full", _vary("lr", 3e-5, 6e-5, 1e-4, 2e-4, 3e-4, 5e-4, weight_decay=0.01)),
-    "bitfit": ("bitfit", _vary("lr", 5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)),
-    "lora-8": ("lora", _vary("lr", 3e-4, 6e-4, 1e-3, 2e-3, 4e-3, 8e-3, r=8)),
-    "l1": (
-        "l1",
-        [{"lr": lr, "strength": s} for lr in (3e-4, 1e-3) for s in (0.3, 0.6, 0.9)],
-    ),
-    "center": (
+    "full": ("full", _pair("lr", 6e-5, 1e-4, 2e-4, weight_decay=0.01)),
+    f"center-{CHOSEN_AT}": (
         "center",
         [
-            {"lr": 1e-2, "p": 1.1},
-            {"lr": 2e-2, "p": 1.1, "weight_decay": 1.2},
-            {"lr": 5e-3, "p": 1.1},
-            {"lr": 2e-2, "p": 1.05, "weight_decay": 1.1},
-            {"lr": 6e-3, "p": 1.15},
-            {"lr": 4e-3, "p": 1.2},
+            {"lr": lr, "p": p, "dropout": dropout, "count": CHOSEN_AT}
+            for lr, p, dropout in (
+                (1e-2, 1.1, 0.0),
+                (1e-2, 1.1, 0.1),
+                (7e-3, 1.1, 0.0),
+                (8e-3, 1.13, 0.0),
+                (1e-2, 1.08, 0.0),
+                (1.2e-2, 1.1, 0.0),
+            )
         ],
     ),
-    "adabreg": (
-        "adabreg",
-        [{"lr": lr, "strength": s} for lr in (3e-4, 1e-3) for s in (0.01, 0.03, 0.1)],
+    "lora-8": ("lora", _pair("lr", 1e-3, 2e-3, 4e-3, r=8)),
+    "bitfit": ("bitfit", _pair("lr", 1e-3, 2e-3, 4e-3)),
+    "l1": (
+        "l1",
+        [
+            {"lr": lr, "strength": strength, "dropout": 0.0}
+            for lr in (3e-4, 1e-3)
+            for strength in (0.3, 0.6, 0.9)
+        ],
     ),
     **{
-        f"{name}-{CHOSEN_AT}": (
-            name,
-            _vary("lr", 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, count=CHOSEN_AT),
-        )
+        f"{name}-{CHOSEN_AT}": (name, _pair("lr", 3e-3, 1e-2, 3e-2, count=CHOSEN_AT))
         for name in ("fisher", "lottery")
     },
+    "adabreg": (
+        "adabreg",
+        [
+            {"lr": lr, "strength": strength, "dropout": 0.0}
+            for lr in (3e-4, 1e-3)
+            for strength in (0.01, 0.03, 0.1)
+        ],
+    ),
     **{
-        f"{name}-1": (name, _vary("lr", 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, r=1))
+        f"{name}-1": (name, _pair("lr", 1e-3, 1e-2, 1e-1, r=1))
         for name in ("shira-random", "shira-gradient")
     },
 }
 
 # The same methods of other sizes, at the settings that were found for the first one.
 SIZES: dict[str, tuple[str, dict[str, Any]]] = {
+    "center": (f"center-{CHOSEN_AT}", {"count": 0}),  # pruned in the end
     "lora-4": ("lora-8", {"r": 4}),
     "lora-1": ("lora-8", {"r": 1}),
     "shira-random-2": ("shira-random-1", {"r": 2}),
     "shira-gradient-2": ("shira-gradient-1", {"r": 2}),
     **{
         f"{name}-{count}": (f"{name}-{CHOSEN_AT}", {"count": count})
-        for name in ("fisher", "lottery")
+        for name in ("center", "fisher", "lottery")
         for count in (2_000, 50_000)
     },
 }
