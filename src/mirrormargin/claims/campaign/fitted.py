@@ -62,7 +62,8 @@ PAIRED: dict[str, tuple[Method, ...]] = {
             f"lr{rate:g}",
             replace(mirror_descent(p), lr=rate),
         )
-        for p, rate in ((1.1, 2e-3), (2.0, 8e-3))
+        # the rate that validation chose for p = 2, 8e-3, fails to learn with some seeds
+        for p, rate in ((1.1, 2e-3), (2.0, 4e-3))
     ),
 }
 
@@ -130,7 +131,6 @@ FITTED: dict[str, tuple[Method, ...]] = {
             "Polyak": _vary_cap(0.1, 0.3, 1.0, 3.0),
             "Adam": _vary_rate(ADAM, 3e-4, 1e-3, 3e-3, 1e-2),
         },
-        seeds=(0,),
         trial_epochs=60,
     ),
     "mnli-subset/fitted": _fit(
@@ -140,7 +140,6 @@ FITTED: dict[str, tuple[Method, ...]] = {
             "SNGD": _vary_rate(SNGD, 0.01, 0.03, 0.1, 0.3),
             "Adam": _vary_rate(ADAM, 1e-5, 3e-5, 1e-4, 3e-4),
         },
-        seeds=(0,),
         trial_epochs=5,
     ),
 }
