@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import fields, replace
+from typing import get_args, get_type_hints
 
 import pytest
 
 from mirrormargin.errors import TrainingError
+from mirrormargin.optim.masks import REMOVED
 from mirrormargin.training.config import (
     DataConfig,
     EncoderModel,
@@ -192,3 +194,8 @@ def test_a_course_of_pruning_that_cannot_be_gone_is_refused(course):
     for kind, name in ((GradualPruning, "gradual pruning"), (Schedule, "a schedule")):
         with pytest.raises(TrainingError, match=f"{name} needs"):
             kind(*course)
+
+
+def test_a_schedule_in_a_configuration_takes_what_the_optimizers_know():
+    """The configuration names the choices itself, so that ``--help`` needs no torch."""
+    assert get_args(get_type_hints(Schedule)["removed"]) == REMOVED

@@ -98,7 +98,7 @@ def test_a_setting_that_is_given_twice_is_refused():
         ("schedule=step", "schedule is one of constant, cosine, linear, got 'step'"),
         ("data.name=3", "data.name is 3: give str"),
         ("optimizer.groups=[1]", r"optimizer.groups is a list such as .*, got \[1\]"),
-        ('sparsifier={"kind": "L1"}', 'sparsifier is null, or one of {"kind": "L1Penalty"'),
+        ('sparsifier={"kind": "L1"}', 'sparsifier is null, or one of {"kind": "Schedule"'),
         ('sparsifier={"kind": "L1Penalty"}', "there is no sparsifier.strength"),
         (
             'sparsifier={"kind": "L1Penalty", "strength": -1}',

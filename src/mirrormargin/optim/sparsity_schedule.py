@@ -85,8 +85,9 @@ class SparsitySchedule:
         OptimizerError: If an option cannot be used, or there is nothing to remove.
 
     Example:
+        >>> import mirrormargin as mm
         >>> weight = nn.Parameter(torch.tensor([[3.0, -0.1, 2.0, 0.2]]))
-        >>> optimizer = MirrorAdam([weight], lr=0.0)
+        >>> optimizer = mm.MirrorAdam([weight], lr=0.0)
         >>> schedule = SparsitySchedule(optimizer, share=0.5, num_steps=1, end=1.0)
         >>> weight.sum().backward(); _ = optimizer.step(); schedule.step()
         >>> weight.tolist()

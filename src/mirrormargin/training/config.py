@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from mirrormargin.errors import TrainingError
-from mirrormargin.optim.masks import Removed
 from mirrormargin.training.settings import Settings, list_changes, read_settings
 from mirrormargin.training.tasks import LANGUAGE, Task, find_task
 
@@ -209,7 +208,7 @@ class Schedule(Settings):
     end: float = 0.7
     every: Size = 20
     scope: Literal["global", "tensor"] = "global"
-    removed: Removed = "forgotten"
+    removed: Literal["forgotten", "clipped", "decayed", "kept"] = "forgotten"
     regrow: Share = 0.0
     pattern: str | None = None
     groups: Literal["rows", "heads", "units"] | None = None
