@@ -52,6 +52,7 @@ OTHERS = {
     "epoch_steps": 7,
     "trainable": ("head.*",),
     "by_length": True,
+    "proximal_l1": 0.1,
 }
 ALONE = {"by_length": {"model": EncoderModel()}}  # what a setting needs beside it
 

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from mirrormargin import LpPotential, MirrorAdam, mirror_groups
 from mirrormargin.data import load_data
 from mirrormargin.training.building import build_model
 from mirrormargin.training.config import GradualPruning, L1Penalty, Powerpropagation, Schedule
 from mirrormargin.training.configurations import find_configuration
 from mirrormargin.training.loop import train_model
-from mirrormargin.training.sparsifiers import build_sparsifier, collect_weights
+from mirrormargin.training.sparsifiers import build_sparsifier, collect_weights, soften
 from mirrormargin.training.sparsity import select_matrices
 
 CONFIG = find_configuration("digits/tiny")
@@ -214,3 +215,50 @@ def test_a_schedule_removes_whole_units(data, tmp_path):
     expand = [final[name] for name in final if name.endswith("expand.weight")]
     gone = sum(int((one == 0).all(dim=1).sum()) for one in expand)
     assert gone == sum(len(one) for one in expand) // 2
+
+
+@pytest.mark.parametrize("p", [1.1, 1.25, 1.5, 2.0])
+def test_the_proximal_step_moves_the_dual_towards_zero(model, data, p):
+    optimizer = MirrorAdam(mirror_groups(model, p=p), lr=1e-3)
+    compute_gradients(model, data)
+    optimizer.step()
+    potential = LpPotential(p)
+    blocks = select_matrices(model, "blocks")
+    before = {name: w.detach().clone() for name, w in model.named_parameters()}
+    sizes = [potential.to_dual(weight.detach()).abs().flatten() for weight in blocks.values()]
+    amount = float(torch.cat(sizes).median())
+    soften(optimizer, model, amount / 1e-3)
+    for name, weight in model.named_parameters():
+        if name not in blocks:
+            assert torch.equal(weight, before[name])
+            continue
+        u = potential.to_dual(before[name].double())
+        expected = potential.to_primal(u.sign() * (u.abs() - amount).clamp_min(0))
+        torch.testing.assert_close(weight.double(), expected, rtol=1e-3, atol=1e-6)
+        assert (weight == 0).any()
+
+
+@pytest.mark.parametrize("p", [1.25, 1.5])
+def test_after_a_proximal_step_the_optimizer_goes_on_from_there(model, data, p):
+    optimizer = MirrorAdam(mirror_groups(model, p=p), lr=0.0)
+    for _ in range(2):  # the second step moves nothing, and rebuilds nothing that matters
+        compute_gradients(model, data)
+        optimizer.step()
+        soften(optimizer, model, 0.0)
+    before = {name: w.detach().clone() for name, w in model.named_parameters()}
+    compute_gradients(model, data)
+    optimizer.step()
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight, before[name], rtol=1e-5, atol=1e-9)
+
+
+def test_a_training_with_a_proximal_penalty_ends_with_zeros(data, tmp_path):
+    config = replace(
+        CONFIG,
+        epochs=2,
+        optimizer=replace(CONFIG.optimizer, name="AdamW", p=2.0, lr=3e-3),
+        proximal_l1=1.0,
+    )
+    weights = train_model(config, data, tmp_path / "soft").final
+    zeros = [float((w == 0).float().mean()) for w in select_matrices(weights, "blocks").values()]
+    assert min(zeros) > 0.02

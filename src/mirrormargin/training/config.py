@@ -279,6 +279,8 @@ class TrainingConfig(Settings):
             :func:`mirrormargin.training.freezing.freeze_others`; None for all.
         by_length: Make batches of texts of similar length: pretrained encoders then compute
             little padding.
+        proximal_l1: After every step move u of the block matrices towards 0 by the learning rate
+            times this, beside whatever the sparsifier does (see ``training/sparsifiers.py``).
     """
 
     name: str
@@ -307,6 +309,7 @@ class TrainingConfig(Settings):
     epoch_steps: Size | None = None
     trainable: Patterns | None = None
     by_length: bool = False
+    proximal_l1: Annotated[float, Meta(ge=0, description="a number, at least 0")] = 0.0
 
     @property
     def task(self) -> Task:
@@ -354,6 +357,13 @@ class TrainingConfig(Settings):
             raise TrainingError(
                 "by_length saves padding for pretrained encoders, and nothing for the model of"
                 f" {self.name}: leave it out"
+            )
+        if self.proximal_l1 and (
+            self.optimizer.center or isinstance(self.sparsifier, Powerpropagation)
+        ):
+            raise TrainingError(
+                "proximal_l1 draws weights to 0, and not to a centre or through a power: leave it"
+                " out, or the centre or power"
             )
         is_changed = self.clip is not None or isinstance(self.sparsifier, L1Penalty)
         if self.optimizer.is_polyak and is_changed:

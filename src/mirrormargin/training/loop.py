@@ -31,7 +31,7 @@ from mirrormargin.training.evaluation import compute_loss, count_right, evaluate
 from mirrormargin.training.folder import TrainingFolder
 from mirrormargin.training.launch import Parallel
 from mirrormargin.training.metrics import MetricsFile, NoMetrics
-from mirrormargin.training.sparsifiers import collect_weights
+from mirrormargin.training.sparsifiers import collect_weights, soften
 
 __all__ = ["Training", "train_model"]
 
@@ -218,6 +218,8 @@ class _Loop:
             self.optimizer.step(loss=value)  # pyright: ignore[reportCallIssue]
         else:
             self.optimizer.step()
+        if config.proximal_l1:
+            soften(self.optimizer, self.model, config.proximal_l1)
         position.step += 1
         position.batch += 1
         self.state.sparsifier.after_step(position.step, self.num_steps)

@@ -4,7 +4,12 @@ L1Penalty          gradient <- gradient + strength * sign(w)            (subgrad
 Powerpropagation   w = theta |theta|^(alpha-1), theta trained           (Schwarz et al., 2021)
 GradualPruning     w <- mask * w, the mask shrinking on a cubic course  (Zhu and Gupta, 2017)
 
-A Schedule is not another way, but that of :class:`mirrormargin.SparsitySchedule`.
+A Schedule is not another way, but that of :class:`mirrormargin.SparsitySchedule`. Beside any of
+them :func:`soften` has the proximal step of an l1 penalty,
+
+    u <- sign(u) max(|u| - lr * strength, 0),       at p = 2 the soft threshold of w,
+
+which composite mirror descent takes after each of its own (Duchi et al., 2010).
 """
 
 from __future__ import annotations
@@ -16,13 +21,16 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.optim import Optimizer
 
+from mirrormargin.geometry import LpPotential
 from mirrormargin.optim import SparsitySchedule
+from mirrormargin.optim.mirror_optimizer import MirrorOptimizer
+from mirrormargin.optim.shards import get_local
 from mirrormargin.training.config import GradualPruning, L1Penalty, Powerpropagation, Schedule
 from mirrormargin.training.distributed import get_whole
 from mirrormargin.training.pruning import rank_magnitudes
 from mirrormargin.training.sparsity import select_matrices
 
-__all__ = ["Sparsifier", "build_sparsifier", "collect_weights"]
+__all__ = ["Sparsifier", "build_sparsifier", "collect_weights", "soften"]
 
 MASK_EVERY = 20  # steps between two rankings: the share of zeros moves slowly
 
@@ -133,6 +141,32 @@ class _Scheduled(Sparsifier):
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         self.schedule.num_calls = int(tensors["num_calls"])
+
+
+@torch.no_grad()
+def soften(optimizer: Optimizer, model: nn.Module, strength: float) -> None:
+    """Move u of the block matrices towards 0, by the learning rate times ``strength``."""
+    chosen = {id(matrix) for matrix in select_matrices(model, "blocks").values()}
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            if id(param) in chosen:
+                _soften(optimizer, group, param, group["lr"] * strength)
+
+
+def _soften(optimizer: Optimizer, group: dict[str, Any], param: Tensor, amount: float) -> None:
+    weight = get_local(param)
+    if not isinstance(optimizer, MirrorOptimizer) or group["p"] == 2:
+        weight.copy_(_shrink(weight, amount))
+        return
+    potential, kept = LpPotential(group["p"]), optimizer.state[param].get("dual")
+    dual = _shrink(potential.to_dual(weight) if kept is None else get_local(kept), amount)
+    if kept is not None:
+        get_local(kept).copy_(dual)
+    weight.copy_(potential.to_primal(dual))
+
+
+def _shrink(values: Tensor, amount: float) -> Tensor:
+    return values.sign() * (values.abs() - amount).clamp_min(0)
 
 
 class _Power(nn.Module):
