@@ -107,6 +107,7 @@ def test_repr_is_short_and_shows_no_arrays(name):
         (mm.MirrorDescent.__init__, "nonfinite", {"propagate", "raise", "skip"}),
         (mm.MirrorAdam.__init__, "nonfinite", {"propagate", "raise", "skip"}),
         (mm.AttentionProblem.__init__, "loss", {"logistic", "exponential", "correlation"}),
+        (mm.GroupLpPotential.__init__, "groups", {"rows", "columns"}),
         (mm.SparseDelta.extract, "scope", {"global", "tensor"}),
         (mm.FlowRecord.fit_rate, "quantity", {"divergence", "loss_gap", "unattended"}),
     ],

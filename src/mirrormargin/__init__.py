@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     )
     from mirrormargin.geometry import (
         ElasticNetPotential,
+        GroupLpPotential,
         HypentropyPotential,
         LpPotential,
         Potential,
@@ -127,6 +128,7 @@ _HOMES = {
     ),
     "geometry": (
         "ElasticNetPotential",
+        "GroupLpPotential",
         "HypentropyPotential",
         "LpPotential",
         "Potential",
@@ -161,6 +163,7 @@ __all__ = [
     "ElasticNetPotential",
     "FlowRecord",
     "GeometryError",
+    "GroupLpPotential",
     "HypentropyPotential",
     "LpPotential",
     "MarginBelowError",

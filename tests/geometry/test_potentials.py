@@ -14,6 +14,7 @@ from hypothesis.extra.numpy import arrays
 from mirrormargin import (
     ElasticNetPotential,
     GeometryError,
+    GroupLpPotential,
     HypentropyPotential,
     LpPotential,
     directional_divergence,
@@ -25,6 +26,12 @@ vectors = arrays(np.float64, st.integers(1, 8), elements=entries)
 pairs = st.integers(1, 8).flatmap(
     lambda n: st.tuples(*(arrays(np.float64, n, elements=entries) for _ in range(2)))
 )
+# Of an even number of rows and columns, so that all have blocks of two.
+shapes = st.tuples(st.sampled_from((2, 4)), st.sampled_from((2, 4)))
+matrices = arrays(np.float64, shapes, elements=entries)
+matrix_pairs = shapes.flatmap(
+    lambda shape: st.tuples(*(arrays(np.float64, shape, elements=entries) for _ in range(2)))
+)
 POTENTIALS = [
     *(LpPotential(p) for p in (1.05, 1.1, 1.5, 1.75, 2.0, 3.0, 7.5)),
     *(LpPotential(p, scale=0.3) for p in (1.2, 2.0, 5.0)),
@@ -32,16 +39,20 @@ POTENTIALS = [
     HypentropyPotential(3.0),
     ElasticNetPotential(0.5, delta=2.0),
     ElasticNetPotential(0.0),
+    *(GroupLpPotential(p) for p in (1.05, 1.5, 2.0, 7.5)),
+    GroupLpPotential(1.2, "rows", block=2),
+    GroupLpPotential(3.0, "columns"),
+    GroupLpPotential(1.2, "columns", block=2),
 ]
 
 
-@given(vectors)
+@given(matrices)
 @pytest.mark.parametrize("potential", POTENTIALS, ids=repr)
 def test_maps_invert_each_other(potential, w):
     np.testing.assert_allclose(potential.to_primal(potential.to_dual(w)), w, rtol=1e-12)
 
 
-@given(vectors)
+@given(matrices)
 @pytest.mark.parametrize("potential", POTENTIALS, ids=repr)
 def test_only_potentials_that_say_so_map_several_duals_to_a_weight(potential, u):
     again = potential.to_dual(potential.to_primal(u))
@@ -62,7 +73,7 @@ def test_the_elastic_net_is_exactly_zero_up_to_its_threshold():
     assert w[7].isnan()
 
 
-@given(vectors)
+@given(matrices)
 @pytest.mark.parametrize("potential", POTENTIALS, ids=repr)
 def test_to_dual_is_the_gradient_of_the_value(potential, w):
     w = np.where(np.abs(w) < 0.1, 0.1, w)  # away from 0, where p < 2 has no second derivative
@@ -71,7 +82,7 @@ def test_to_dual_is_the_gradient_of_the_value(potential, w):
     np.testing.assert_allclose(tensor.grad.numpy(), potential.to_dual(w), rtol=1e-9)
 
 
-@given(pairs)
+@given(matrix_pairs)
 @pytest.mark.parametrize("potential", POTENTIALS, ids=repr)
 def test_bregman_divergence_is_its_definition_and_at_least_zero(potential, pair):
     a, b = pair

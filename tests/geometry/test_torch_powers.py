@@ -11,7 +11,14 @@ import torch
 from float32_range import ulp_error, whole_range
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mirrormargin.geometry import HypentropyPotential, LpPotential, norms, potential, torch_powers
+from mirrormargin.geometry import (
+    GroupLpPotential,
+    HypentropyPotential,
+    LpPotential,
+    norms,
+    potential,
+    torch_powers,
+)
 from mirrormargin.optim import foreach, plain
 
 R = (0.001, 0.05, 0.1, 0.25, 0.3, 0.5, 0.75, 1.0, 1.05, 4 / 3, 2.0, 3.0, 10 / 3, 4.0, 9.0, 10.0)
@@ -102,10 +109,14 @@ def accelerator(monkeypatch):
 @pytest.mark.parametrize("path", [plain, foreach])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
-    "geometry", [LpPotential(1.1), LpPotential(1.5), LpPotential(4.0), HypentropyPotential()]
+    "geometry",
+    [
+        *(LpPotential(1.1), LpPotential(1.5), LpPotential(4.0), HypentropyPotential()),
+        *(GroupLpPotential(1.1), GroupLpPotential(4.0, "columns")),
+    ],
 )
 def test_steps_on_accelerators_need_no_float64(accelerator, geometry, dtype, path):
-    w, g = (torch.empty(5, dtype=dtype, device=accelerator) for _ in range(2))
+    w, g = (torch.empty(5, 3, dtype=dtype, device=accelerator) for _ in range(2))
     with Recorded() as recorded:
         u = path.to_dual(w, geometry)
         m, v = torch.empty_like(u), torch.empty_like(u)

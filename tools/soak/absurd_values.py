@@ -193,7 +193,7 @@ NEVER: dict[str, set[str]] = {
 _KINDS: Mapping[str, str] = {
     "p": "exponent", "seed": "seed", "seeds": "seeds", "record_steps": "steps",
     **dict.fromkeys(("num_sequences", "num_tokens", "dim", "num_radii", "num_starts", "max_iter",
-                     "rank", "threads", "num_steps"), "count"),
+                     "rank", "threads", "num_steps", "block"), "count"),
     **dict.fromkeys(("keep", "num_values"), "count"),
     **dict.fromkeys(("lr", "tol", "target_tol", "decades", "C", "beta"), "positive"),
     **dict.fromkeys(("std", "weight_decay", "eps", "decay", "head_decay"), "nonnegative"),

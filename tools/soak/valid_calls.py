@@ -109,6 +109,7 @@ CALLS: dict[str, Callable[[], Arguments]] = {
     },
     "ElasticNetPotential": lambda: {"l1": 0.5, "delta": 2.0},
     "DeltaStore": lambda: {"model": make_model()},
+    "GroupLpPotential": lambda: {"p": 1.5, "groups": "rows", "block": 2},
     "HypentropyPotential": lambda: {"beta": 1.0},
     "LpPotential": lambda: {"p": 1.5},
     "MirrorAdam": lambda: {"params": list(make_model().parameters())},
@@ -205,6 +206,21 @@ METHODS: dict[str, Callable[[], tuple[Any, Arguments]]] = {
         )
         for name in ("bind", "value", "to_dual", "to_primal", "bregman", "norm", "dual_norm")
     },
+    **{
+        f"GroupLpPotential.{name}": lambda name=name: (
+            mm.GroupLpPotential(1.5),
+            {"gradient" if name == "dual_norm" else "weight": torch.ones(3, 2)},
+        )
+        for name in ("value", "to_dual", "norm", "dual_norm")
+    },
+    "GroupLpPotential.to_primal": lambda: (
+        mm.GroupLpPotential(1.5),
+        {"dual": torch.ones(3, 2)},
+    ),
+    "GroupLpPotential.bregman": lambda: (
+        mm.GroupLpPotential(1.5),
+        {"first": torch.ones(3, 2), "second": torch.ones(3, 2)},
+    ),
     "ElasticNetPotential.to_primal": lambda: (mm.ElasticNetPotential(0.5), {"dual": torch.ones(3)}),
     "HypentropyPotential.to_dual": lambda: (mm.HypentropyPotential(), {"weight": torch.ones(3)}),
     "HypentropyPotential.to_primal": lambda: (mm.HypentropyPotential(), {"dual": torch.ones(3)}),

@@ -21,7 +21,7 @@ __all__ = ["Potential", "as_pair", "as_tensors"]
 
 
 class Potential(ABC):
-    r"""A separable, differentiable, strictly convex function of the weights.
+    r"""A differentiable, strictly convex function of the weights.
 
     Mirror descent with psi moves in the dual coordinates ``u = grad psi(w)``:
 
@@ -36,7 +36,8 @@ class Potential(ABC):
 
     Attributes:
         is_separable: Whether each entry is mapped by itself. One that couples entries sets it to
-            False: it is then refused for tensors that are spread over processes.
+            False: it is then refused for tensors that are spread over processes. All entries of a
+            tensor count as coupled, unless ``find_coupled`` says otherwise.
         is_invertible: Whether ``to_dual(to_primal(u)) = u`` as well. One that maps many u to one
             weight, as thresholds do, sets it to False, and ``to_dual`` gives one of them.
     """
@@ -55,6 +56,14 @@ class Potential(ABC):
     @abstractmethod
     def to_primal(self, dual: Any) -> Any:
         """The weights whose gradient of psi is ``dual``."""
+
+    def find_misfit(self, shape: tuple[int, ...]) -> str | None:
+        """Why tensors of this shape have no such geometry, None if they have: optimizers ask."""
+        return None
+
+    def find_coupled(self, changed: Tensor) -> Tensor:
+        """Which entries are mapped elsewhere once those that are marked have changed."""
+        return changed if self.is_separable else changed.any().expand_as(changed)
 
     def bregman(self, first: Any, second: Any) -> Any:
         """D_psi(a, b) = psi(a) - psi(b) - <grad psi(b), a - b>, at least 0."""

@@ -166,9 +166,9 @@ def follow_weights(
     mask = open_mask(owner, state) if hides_weights(group) else None
     if mask is not None:
         image = torch.where(mask, image, 0.0)
-    unchanged = plain.add_center(image, center).to(param.dtype) == param
+    changed = potential.find_coupled(plain.add_center(image, center).to(param.dtype) != param)
     rebuilt = find_preimage(param, center, potential, path).to(dual.dtype)
-    dual.copy_(torch.where(unchanged, dual, rebuilt))  # in place: captured steps know its address
+    dual.copy_(torch.where(changed, rebuilt, dual))  # in place: captured steps know its address
 
 
 def find_preimage(param: Tensor, center: Tensor | None, potential: Potential, path: Path) -> Tensor:

@@ -110,7 +110,8 @@ def mirror_groups(
         embeddings: Whether tables of embeddings take p as well, if no layer shares them; those of
             positions, known by their names, do not.
         rest: More options of the group with p = 2, such as ``{"weight_decay": 0.0}``.
-        **options: More options of the group with p, such as ``lr``, ``weight_decay`` or ``scale``.
+        **options: More options of the group with p, such as ``lr``, ``weight_decay`` or ``scale``;
+            a ``potential``, such as :class:`mirrormargin.GroupLpPotential`, takes the place of p.
 
     Returns:
         Groups for :class:`mirrormargin.MirrorAdam` or :class:`mirrormargin.MirrorDescent`: those
@@ -145,7 +146,8 @@ def mirror_groups(
         homes.setdefault(id(param), []).append(name)
     reasons = {name: _find_reason(model, name, param, homes[id(param)]) for name, param in others}
     wanted = {MATRIX, *(["embedding"] if embeddings else [])}
-    matrices = {"p": p, "is_matrices": True, **options}  # what a sparsity schedule is about
+    geometry = {} if options.get("potential") is not None else {"p": p}
+    matrices = {**geometry, "is_matrices": True, **options}  # what a sparsity schedule is about
     for is_matrix, group in ((True, matrices), (False, {"p": 2.0, **(rest or {})})):
         members = [
             (name, param) for name, param in others if (reasons[name] in wanted) is is_matrix
@@ -176,10 +178,12 @@ def describe_groups(groups: Iterable[Mapping[str, Any]]) -> str:
         check_kind(f"groups[{number}]", group, Mapping, allowed, error=OptimizerError)
         names, tensors = _split(group)
         values = sum(tensor.numel() for tensor in tensors)
+        own = group.get("potential")
+        shown = ("p" if own is None else "potential", "lr", "scale", "weight_decay")
         options = ", ".join(
             f"{key} = {value:g}" if isinstance(value, (int, float)) else f"{key} = {value}"
             for key, value in group.items()
-            if key in ("p", "lr", "scale", "weight_decay") and value is not None
+            if key in shown and value is not None
         )
         options += ", centred" * bool(group.get("center"))
         count = f"{len(tensors):,} tensor{'s' * (len(tensors) != 1)}"

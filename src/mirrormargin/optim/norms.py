@@ -23,7 +23,7 @@ from torch import Tensor
 
 from mirrormargin.errors import OptimizerError
 from mirrormargin.geometry import LpPotential
-from mirrormargin.geometry.norms import scaled_power_sum, widen
+from mirrormargin.geometry.norms import lp_norm, scaled_power_sum, widen
 from mirrormargin.optim.shards import add_up, combine_largest, get_local, is_sharded
 from mirrormargin.optim.tensor_batch import AnyBatch
 
@@ -149,8 +149,12 @@ def _measure_by_potential(batches: list[AnyBatch], together: bool) -> list[Tenso
 
     if not together:
         return [measure(batch.grads) for batch in batches]
-    everything = torch.cat([grad.flatten() for batch in batches for grad in batch.grads])
-    return [measure([everything]).expand(len(batch.params)) for batch in batches]
+    every = [grad for batch in batches for grad in batch.grads]
+    if hasattr(potential, "dual_exponent"):  # sum_i psi(w_i) is a power of the norm of their norms
+        norm = lp_norm(measure(every), potential.dual_exponent)
+    else:
+        norm = measure([torch.cat([grad.flatten() for grad in every])])
+    return [norm.expand(len(batch.params)) for batch in batches]
 
 
 def find_root_mean_squares(params: Sequence[Tensor]) -> list[float]:

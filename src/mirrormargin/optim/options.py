@@ -152,7 +152,11 @@ def refuse_captured_shards(group: dict[str, Any], is_traced: bool) -> None:
 
 def check_params(group: dict[str, Any]) -> None:
     """Raise unless all tensors of the group can be trained with its options."""
+    potential: Potential | None = group["potential"]
     for index, param in enumerate(_tensors_of(group["params"])):
+        misfit = None if potential is None else potential.find_misfit(tuple(param.shape))
+        if misfit is not None:
+            raise OptimizerError(f"parameter {index}: {misfit}")
         if param.is_complex() or not param.is_floating_point():
             raise OptimizerError(
                 f"parameter {index} has dtype {param.dtype}: only real floating-point "

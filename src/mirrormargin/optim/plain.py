@@ -3,7 +3,7 @@ r"""The step in plain torch operations, for every device and dtype.
     x  = grad_scale g + coupled_decay u             (momentum: b <- mu b + x,  x <- b or x + mu b)
     u' = decay u - lr x                             (Adam: x = m^ / (sqrt(v^) + eps))
     w' = to_primal(u')  where u' differs from u,  w elsewhere, bit for bit; c + to_primal(u') for
-                        weights with a centre c
+                        weights with a centre c; of a group as soon as one u' of it differs
 
 Duals, buffers and moments are float32 or wider whatever the weights are, or are bfloat16 and are
 opened to float32 for the step; half-precision weights are rounded once, at the end. Each number
@@ -204,11 +204,12 @@ def write(
     rounding: Rounding | None,
     i: int,
 ) -> None:
-    """Write w', leaving untouched, to the bit, weights whose dual did not change, and keep u'."""
+    """Write w', leaving untouched, to the bit, weights that no change of u moves, and keep u'."""
     if duals is not None and rounding is not None:
         moved = rounding(i, DUAL, moved).to(u.dtype)
     value = add_center(to_primal(moved, potential), None if centers is None else centers[i])
-    w.copy_(torch.where((moved == u) | u.isnan(), w, value.to(w.dtype)))
+    stays = ~potential.find_coupled(moved != u) | u.isnan()
+    w.copy_(torch.where(stays, w, value.to(w.dtype)))
     if duals is not None:
         duals[i].copy_(moved)
 

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from mirrormargin.geometry.compiler import has_numba
-from mirrormargin.optim.dual_state import find_potential, open_center, open_mask
+from mirrormargin.geometry.norms import widen
+from mirrormargin.optim.dual_state import find_potential, follow_weights, open_center, open_mask
 from mirrormargin.optim.masks import MASK, hides_weights
 from mirrormargin.optim.mirror_optimizer import MirrorOptimizer
 from mirrormargin.optim.paths import choose_path, is_compilable
-from mirrormargin.optim.plain import open_state
+from mirrormargin.optim.plain import add_center, open_state
 from mirrormargin.optim.shards import get_local, is_sharded, wrap_like
 
 __all__ = ["FIRST", "Member", "remove_compiled"]
@@ -67,11 +68,11 @@ class Member:
         mask, local, center = self.open_mask(), self.local, self._open_center()
         image = self._find_image()
         if image is None:
-            left = local
             is_new = removed & (mask | (local != (0.0 if center is None else center)))
-            for name in ("dual", *AVERAGES):
+            for name in AVERAGES:
                 if name in self.state:
                     get_local(self.state[name]).masked_fill_(is_new, 0.0)
+            left = self._forget(is_new) if "dual" in self.state else local
         else:
             self._fade(~mask, removed, threshold)
             image = self._find_image()
@@ -88,6 +89,25 @@ class Member:
         mask = self.state.pop(MASK, None)
         if mask is not None and "dual" in self.state:
             get_local(self.state["dual"]).masked_fill_(~get_local(mask), 0.0)
+
+    def _forget(self, is_new: Tensor) -> Tensor:
+        """Set the u of these weights to 0; the weights as they are then.
+
+        What is left of a group of coupled weights takes the u that keeps it where it is, up to
+        rounding: with its old u it would have another image.
+        """
+        local, potential = self.local, find_potential(self.group)
+        if potential.is_separable:
+            get_local(self.state["dual"]).masked_fill_(is_new, 0.0)
+            return local
+        path = choose_path(self.group, local, self.param)
+        follow_weights(self.group, self.param, self.state, potential, path)  # to what is written
+        dual = get_local(self.state["dual"])
+        left = potential.to_primal(widen(dual)).masked_fill(is_new, 0.0)  # wide, or it may be lost
+        coupled = potential.find_coupled(is_new)
+        dual.copy_(torch.where(coupled, potential.to_dual(left), dual))
+        image = path.to_primal(open_state(dual, local), potential)
+        return torch.where(coupled, add_center(image, self._open_center()), local)
 
     def _find_image(self) -> Tensor | None:
         """to_primal(u) of all weights that are here, where u goes on behind removed ones."""

@@ -150,6 +150,13 @@ class SparsitySchedule:
             raise OptimizerError(
                 f"regrow brings back forgotten weights, but removed={removed!r}: use one of them"
             )
+        for member in self._members:
+            own = member.group["potential"]
+            if own is not None and not own.is_separable and removed != "forgotten":
+                raise OptimizerError(
+                    f"{own!r} couples weights, and one whose u goes on would act on those left:"
+                    " use removed='forgotten'"
+                )
         if self.parts is None:
             return
         for name, value in (("pattern", self.pattern), ("regrow", self.regrow or None)):
