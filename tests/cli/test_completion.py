@@ -33,7 +33,7 @@ CASES = {
     ("train", "--optimizer", "Mirror"): ["MirrorDescent", "MirrorAdam"],
     ("campaign", "--runs", "r"): ["runs"],
     ("prune", "ru"): ["runs"],
-    ("prune", "runs", "--ranking", ""): ["global", "matrix"],
+    ("prune", "runs", "--ranking", ""): ["global", "matrix", "row"],
     ("lab", "train", "joint_toy", "--in"): ["--init-std", "--init-seeds"],
     ("lab", "train", "--step-rule", ""): ["normalized", "constant", "polyak"],
     ("lab", "train", "--step-rule", "p"): ["polyak"],

@@ -99,6 +99,19 @@ def test_pruning_is_measured_by_the_loss(run, tmp_path, capsys):
     assert again["loss"] == pytest.approx(found["loss"]["after"], abs=1e-4)
 
 
+def test_wanda_prunes_blocks_by_windows_of_the_training_text(run, tmp_path, capsys):
+    command = ["prune", run, "--share", "0.5", "--criterion", "wanda", "--calibration", "9"]
+    found = read(capsys, [*command, "--evaluate", "--out", tmp_path / "pruned", "--json"])
+    assert found["calibration"] == 9
+    assert found["zeros"] == found["entries"] // 2
+    assert found["others"] == ["embedding.weight", "position.weight"]
+    assert found["loss"]["before"] < found["loss"]["after"]
+    refused = [*command, "--matrices", "embedding", "--out", tmp_path / "no"]
+    assert main([str(part) for part in refused]) == 2
+    assert "nothing is known to go through embedding.weight" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
+
+
 def test_the_same_seed_continues_a_text_in_the_same_way(run, capsys):
     command = ["predict", run, "--text", "ann sees", "--tokens", "40", "--json"]
     first, second = (read(capsys, [*command, "--seed", "3"]) for _ in range(2))

@@ -189,6 +189,13 @@ def test_prune_names_the_weights_says_a_share_and_runs_twice(trained, capsys):
     assert "by the weights of the best epoch on validation data (selected)" in outs[0]
 
 
+def test_wanda_reads_the_texts_of_the_training(trained, tmp_path, capsys):
+    argv = ["prune", trained / "a", "--share", 0.5, "--criterion", "wanda"]
+    code, out, err = run(capsys, *argv, "--out", tmp_path / "pruned", "--evaluate")
+    assert (code, err) == (0, "")
+    assert "examples of the training data (seed 0)" in out
+
+
 def test_more_epochs_are_the_training_of_so_many(trained, tmp_path, capsys):
     """Resumed from 2 to 3 epochs, with constant steps, to the bits of 3 in one go."""
     argv = ["train", "sst2/small", "--data", trained / "mine.csv", *SMALL, "--lr", 0.01]

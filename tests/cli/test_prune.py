@@ -10,7 +10,9 @@ import torch
 from mirrormargin.cli import main
 from mirrormargin.cli.prune import find_share
 from mirrormargin.runs import seal
+from mirrormargin.training.building import load_model, load_training_data
 from mirrormargin.training.folder import TrainingFolder
+from mirrormargin.training.input_norms import draw_calibration
 from mirrormargin.training.pruning import prune
 from mirrormargin.training.sparsity import select_matrices
 from mirrormargin.training.tensor_files import load_pruned, read_tensors
@@ -56,6 +58,50 @@ def test_the_file_is_the_pruned_model(run, tmp_path, format, weights, matrices, 
     assert report["bytes"]["dense" if format == "safetensors" else "sparse"] == out.stat().st_size
 
 
+@pytest.mark.parametrize(
+    ("matrices", "ranking", "options"),
+    [
+        ("blocks", None, {"size": 128, "seed": 0}),
+        ("attention", "matrix", {"size": 5, "seed": 3}),
+        (r"blocks|head|embedding\.", "global", {"size": 10_000, "seed": 1}),
+    ],
+)
+def test_wanda_prunes_by_examples_of_the_training_data(
+    run, tmp_path, matrices, ranking, options, capsys
+):
+    out = tmp_path / "pruned.safetensors"
+    argv = [run, "--share", "0.8", "--criterion", "wanda", "--matrices", matrices, "--out", out]
+    argv += [] if ranking is None else ["--ranking", ranking]
+    if options != {"size": 128, "seed": 0}:
+        argv += ["--calibration", options["size"], "--seed", options["seed"]]
+    assert call(*argv, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    model = load_model(run)
+    data = load_training_data(TrainingFolder(run).read_config())
+    examples = draw_calibration(data.train, **options)
+    wanted = {"criterion": "wanda", "calibration": examples}
+    report_of_library = prune(model, 0.8, matrices, ranking, **wanted)
+    found = load_pruned(out)
+    assert all(torch.equal(found[name], one) for name, one in model.state_dict().items())
+    assert report["zeros"] == report_of_library
+    assert (report["calibration"], report["seed"]) == (len(examples), options["seed"])
+    assert call(*argv, "--evaluate") == 0  # again: the same file
+    shown = capsys.readouterr().out
+    assert f"over {len(examples):,} examples of the training data (seed " in shown
+    assert "validation" in shown
+
+
+def test_all_matrices_can_be_pruned(run, tmp_path, capsys):
+    out = tmp_path / "pruned.safetensors"
+    assert call(run, "--share", "0.5", "--matrices", "all", "--out", out) == 0
+    assert capsys.readouterr().out.startswith("all: 15 of 15 matrices, 17,376 of 17,376 entries\n")
+    zeros = sum(int((one == 0).sum()) for one in load_pruned(out).values() if one.ndim == 2)
+    assert zeros == 17_376 // 2
+    assert call(run, "--share", "0.5", "--matrices", "all", "--quiet", "--overwrite") == 0
+    assert "--matrices" not in capsys.readouterr().out
+    (run / "pruned-0.5.safetensors").unlink()
+
+
 def test_data_that_has_changed_is_not_evaluated_on_and_nothing_is_written(run, tmp_path, capsys):
     changed = tmp_path / "changed"
     shutil.copytree(run, changed)
@@ -91,6 +137,10 @@ def test_evaluation_is_of_the_file_and_sizes_are_said(run, tmp_path, capsys):
     assert call(*argv, "--overwrite") == 0
     lines = capsys.readouterr().out.splitlines()
     entries, zeros = report["entries"], report["zeros"]
+    assert lines.pop(0) == (
+        "blocks: 12 of 15 matrices, 16,384 of 17,376 entries; embedding.weight, head.weight,"
+        " position keep their 992 entries: --matrices all prunes them too"
+    )
     assert lines[0].startswith(f"{zeros:,} of {entries:,} entries of 12 matrices are zero (99.0")
     assert lines[3].split() == [
         "after",
@@ -135,6 +185,12 @@ def test_the_default_file_is_in_the_folder(run, capsys):
         (["begun", "--share", "0.5"], "the training has not ended"),
         (["RUN", "--share", "0.5", "--matrices", "nothing"], "'nothing' matches no matrix"),
         (["RUN", "--share", "0.5", "--matrices", "("], "'(' is no regular expression"),
+        (["RUN", "--share", "0.5", "--calibration", "9"], "--calibration is for --criterion wanda"),
+        (["RUN", "--share", "0.5", "--seed", "0"], "--seed is for --criterion wanda"),
+        (
+            ["RUN", "--share", "0.5", "--matrices", "all", "--criterion", "wanda"],
+            "nothing is known to go through position: only nn.Linear layers",
+        ),
         (["RUN", "--share", "0.5", "--out", "RUN/final.safetensors"], "belongs to the training"),
         (["RUN", "--share", "0.5", "--out", "no/file"], "there is no folder no"),
         (["RUN", "--share", "0.5", "--out", "empty"], "it is a folder"),

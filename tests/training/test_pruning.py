@@ -1,5 +1,6 @@
 """Pruning: exact counts, which entries go, and weights that come back."""
 
+import copy
 import math
 
 import pytest
@@ -49,15 +50,33 @@ def test_the_first_of_the_smallest_are_zero_and_nothing_else_changes(given, shar
     assert all(map(torch.equal, others, unchanged))
 
 
+@given(matrices, st.floats(0, 1))
+def test_by_rows_each_loses_as_many_or_one_more(given, share):
+    model = make_model(given, given)
+    prune(model, share, ranking="row")
+    width = len(given[0])
+    total = round(share * len(given) * width)
+    expected = []
+    for i, row in enumerate(given):
+        count = total // len(given) + (i < total % len(given))
+        gone = sorted(range(width), key=lambda k: abs(row[k]))[:count]
+        expected.append([0.0 if k in gone else row[k] for k in range(width)])
+    assert all(torch.equal(found, torch.tensor(expected)) for found in matrices_of(model))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("share", [0, 0.1, 1 / 3, 0.5, 0.9, 0.999, 1])
 def test_the_count_is_exact_in_every_number_format(dtype, share):
     torch.manual_seed(0)
     model = make_model(torch.randn(17, 23).tolist(), torch.randn(9, 31).tolist(), dtype=dtype)
     assert not any((w == 0).any() for w in matrices_of(model))
+    by_rows = copy.deepcopy(model)
     count = round(share * (17 * 23 + 9 * 31))
     assert prune(model, share) == count
     assert sum(int((w == 0).sum()) for w in matrices_of(model)) == count
+    counts = [round(share * 17 * 23), round(share * 9 * 31)]
+    assert prune(by_rows, share, ranking="row") == sum(counts)
+    assert [int((w == 0).sum()) for w in matrices_of(by_rows)] == counts
 
 
 def test_magnitudes_of_different_formats_are_compared_exactly():
@@ -77,18 +96,27 @@ def test_global_ranking_takes_from_small_matrices_and_matrix_ranking_from_each()
     assert [int((w == 0).sum()) for w in matrices_of(each)] == [2, 2]
 
 
+def test_of_many_equal_entries_of_a_row_the_first_are_removed():
+    model = make_model([[1.0] * 1000, [-1.0] * 1000])
+    prune(model, 0.3, ranking="row")
+    (weight,) = matrices_of(model)
+    assert not weight[:, :300].any()
+    assert weight[:, 300:].all()
+
+
 def test_where_more_is_zero_already_nothing_changes():
     model = make_model([[0.0, -0.0, 0.0, 0.1]])
     assert prune(model, 0.25) == 3
     assert torch.equal(matrices_of(model)[0], torch.tensor([[0.0, 0.0, 0.0, 0.1]]))
 
 
-def test_pruning_in_two_steps_is_pruning_once():
+@pytest.mark.parametrize("ranking", ["global", "matrix", "row"])
+def test_pruning_in_two_steps_is_pruning_once(ranking):
     torch.manual_seed(1)
     once, twice = (make_model(w, w) for w in [torch.randn(20, 20).round(decimals=1).tolist()] * 2)
-    prune(once, 0.8)
-    for share in (0.3, 0.5, 0.8):
-        prune(twice, share)
+    prune(once, 0.81, ranking=ranking)
+    for share in (0.3, 0.502, 0.523, 0.81):
+        prune(twice, share, ranking=ranking)
     assert all(map(torch.equal, matrices_of(once), matrices_of(twice)))
 
 
@@ -122,7 +150,7 @@ def test_a_share_outside_0_to_1_is_refused(share):
 
 
 def test_an_unknown_ranking_is_refused():
-    with pytest.raises(TrainingError, match="ranking is 'layer': give one of global, matrix"):
+    with pytest.raises(TrainingError, match="ranking is 'layer': give one of global, matrix, row"):
         prune(make_model([[1.0]]), 0.5, ranking="layer")
 
 

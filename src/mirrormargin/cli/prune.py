@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from mirrormargin.cli.options import (
+    Count,
     DataFolder,
     Download,
     FileOut,
     Json,
     Overwrite,
+    Positive,
     Quiet,
     Share,
     show_examples,
@@ -46,6 +48,8 @@ app = App(
             ("prune runs/imdb --share 0.95 --format sparse", "5% of the block matrices stay"),
             ("prune runs/imdb --share 0.9 --evaluate", "and what that costs"),
             ("prune runs/imdb --share 0.5 --matrices 'query|key'", "only some matrices"),
+            ("prune runs/imdb --share 0.5 --matrices all", "embeddings and the head too"),
+            ("prune runs/imdb --share 0.5 --criterion wanda", "by the inputs of weights as well"),
         ),
         more=FORMATS,
     ),
@@ -59,7 +63,10 @@ def prune(
     *,
     share: Share | None = None,
     matrices: Annotated[str, Parameter(metavar="NAME")] = "blocks",
-    ranking: Literal["global", "matrix"] = "global",
+    criterion: Literal["magnitude", "wanda"] = "magnitude",
+    ranking: Literal["global", "matrix", "row"] | None = None,
+    calibration: Positive | None = None,
+    seed: Count | None = None,
     weights: Literal["selected", "final"] = "selected",
     format: Literal["safetensors", "sparse"] = "safetensors",
     evaluate: bool = False,
@@ -72,14 +79,21 @@ def prune(
 ) -> int:
     """Set the smallest weights of a trained model to zero.
 
-    The result is written to a file. Nothing is trained again.
+    The matrices of the blocks are pruned; embeddings and the head stay as they are, unless
+    --matrices says otherwise. The result is written to a file. Nothing is trained again.
 
     Args:
         share: Share of the entries to remove, between 0 and 1; without it, the message says which
             one this model stands.
-        matrices: blocks, attention (keys, queries and values), or a regular expression for names
-            such as blocks.0.query.weight.
-        ranking: Remove the smallest entries of all matrices, or the same share of each.
+        matrices: blocks (attention and perceptrons), attention (keys, queries and values), all
+            (embeddings, positions and the head too), or a regular expression for names such as
+            blocks.0.query.weight.
+        criterion: What is smallest: magnitude, |w|; or wanda, |w| times the norm of the input that
+            the weight meets, over examples of the training data (Sun et al., 2023).
+        ranking: Remove the smallest entries of all matrices, the same share of each, or the same
+            share of each row. [default: global; row with wanda]
+        calibration: How many training examples wanda sees. [default: 128]
+        seed: Of the draw of these examples. [default: 0]
         weights: selected, of the best epoch on validation data; or final, of the last.
         format: See below.
         evaluate: Measure the accuracy, or the loss of a language model, on validation data before
@@ -88,6 +102,9 @@ def prune(
     """
     if share is not None and not 0 < share < 1:
         raise TrainingError(f"--share is {share:g}: give a number between 0 and 1, such as 0.95")
+    for name, value in (("--calibration", calibration), ("--seed", seed)):
+        if criterion == "magnitude" and value is not None:
+            raise TrainingError(f"{name} is for --criterion wanda: leave it out, or add that")
     from mirrormargin.training import TrainingFolder
 
     trained = TrainingFolder(folder)
@@ -96,29 +113,38 @@ def prune(
         raise TrainingError(f"--share is missing: {_suggest_share(trained, weights)}")
     file = _check_file(trained, out or trained.name_pruned(share, format))
     from mirrormargin.training import pruning
-    from mirrormargin.training.sparsity import select_matrices
+    from mirrormargin.training.building import build_model
+    from mirrormargin.training.input_norms import NUM_EXAMPLES, draw_calibration, measure_inputs
     from mirrormargin.training.tensor_files import measure_file_sizes, save_pruned
 
     state, config = trained.read_weights(weights)
-    chosen = select_matrices(state, matrices)
     report: dict[str, Any] = {
         "folder": str(folder),
         "weights": weights,
         "file": str(file),
         "share": share,
-        "matrices": list(chosen),
-        "entries": sum(weight.numel() for weight in chosen.values()),
-        "zeros_before": sum(int((weight == 0).sum()) for weight in chosen.values()),
+        "criterion": criterion,
+        **_describe_choice(state, matrices),
         "bytes_before": measure_file_sizes(state)._asdict(),
     }
+    needs_data = evaluate or criterion == "wanda"
+    data = load_unchanged_data(trained, data_dir, download) if needs_data else None
     original = {name: tensor.clone() for name, tensor in state.items()} if evaluate else {}
-    report["zeros"] = pruning.prune(state, share, matrices, ranking)
+    norms = None
+    if data is not None and criterion == "wanda":
+        examples = draw_calibration(data.train, calibration or NUM_EXAMPLES, seed or 0)
+        report |= {"calibration": len(examples), "seed": seed or 0}
+        model = build_model(config, data, trained.read_architecture())
+        model.load_state_dict(state)
+        norms = measure_inputs(model, examples, matrices)
+    report["zeros"] = pruning.prune(
+        state, share, matrices, ranking, criterion=criterion, calibration=norms
+    )
     if not overwrite:
         _refuse_loss(state, file)
     report["bytes"] = measure_file_sizes(state)._asdict()
-    data = load_unchanged_data(trained, data_dir, download) if evaluate else None
     report["bytes_written"] = save_pruned(state, file, format)
-    if data is not None:
+    if data is not None and evaluate:
         report[config.task.measure] = _evaluate(trained, config, data, original, file)
     print_json(report) if json else _print(report, config.task, quiet)
     return 0
@@ -196,6 +222,21 @@ def _refuse_loss(state: dict[str, Tensor], out: Path) -> None:
         )
 
 
+def _describe_choice(state: dict[str, Tensor], matrices: str) -> dict[str, Any]:
+    """Which matrices are pruned, and which are not."""
+    from mirrormargin.training.sparsity import select_matrices
+
+    chosen, every = select_matrices(state, matrices), select_matrices(state, "all")
+    return {
+        "chosen": matrices,
+        "matrices": list(chosen),
+        "others": [name for name in every if name not in chosen],
+        "entries": sum(weight.numel() for weight in chosen.values()),
+        "entries_of_all": sum(weight.numel() for weight in every.values()),
+        "zeros_before": sum(int((weight == 0).sum()) for weight in chosen.values()),
+    }
+
+
 def _evaluate(
     folder: TrainingFolder,
     config: TrainingConfig,
@@ -218,6 +259,8 @@ def _evaluate(
 
 def _print(report: dict[str, Any], task: Task, quiet: bool) -> None:
     entries, zeros, before = report["entries"], report["zeros"], report["zeros_before"]
+    if not quiet:
+        _print_choice(report)
     say(
         f"{zeros:,} of {entries:,} entries of {len(report['matrices'])} matrices are zero"
         f" ({zeros / entries:.2%}); {zeros - before:,} of them were not before"
@@ -232,3 +275,22 @@ def _print(report: dict[str, Any], task: Task, quiet: bool) -> None:
     if not quiet:
         say(f"wrote {report['file']}, {report['bytes_written']:,} bytes")
         say(describe_weights(report["weights"]))
+
+
+def _print_choice(report: dict[str, Any]) -> None:
+    """What was chosen, what stays as it is, and by what entries were compared."""
+    entries, total, others = report["entries"], report["entries_of_all"], report["others"]
+    count = f"{len(report['matrices'])} of {len(report['matrices']) + len(others)} matrices"
+    text = f"{report['chosen']}: {count}, {entries:,} of {total:,} entries"
+    if others:
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        text += (
+            f"; {', '.join(others[:3])}{more} keep their {total - entries:,} entries: --matrices"
+            " all prunes them too"
+        )
+    say(text)
+    if report["criterion"] == "wanda":
+        say(
+            "wanda: by |w| times the norm of its input, over"
+            f" {report['calibration']:,} examples of the training data (seed {report['seed']})"
+        )

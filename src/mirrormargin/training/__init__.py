@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mirrormargin.training.configurations import find_configuration
     from mirrormargin.training.evaluation import evaluate
     from mirrormargin.training.folder import TrainingFolder
+    from mirrormargin.training.input_norms import draw_calibration, measure_inputs
     from mirrormargin.training.loop import train_model
     from mirrormargin.training.pruning import prune, pruning_curve
     from mirrormargin.training.settings import override
@@ -28,11 +29,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "TrainingConfig": "config",
     "TrainingFolder": "folder",
+    "draw_calibration": "input_norms",
     "evaluate": "evaluation",
     "find_configuration": "configurations",
     "load_model": "building",
     "load_pruned": "tensor_files",
     "load_training_data": "building",
+    "measure_inputs": "input_norms",
     "override": "settings",
     "prune": "pruning",
     "pruning_curve": "pruning",
@@ -43,11 +46,13 @@ _HOMES = {
 __all__ = [
     "TrainingConfig",
     "TrainingFolder",
+    "draw_calibration",
     "evaluate",
     "find_configuration",
     "load_model",
     "load_pruned",
     "load_training_data",
+    "measure_inputs",
     "override",
     "prune",
     "pruning_curve",

@@ -38,6 +38,7 @@ FUSED = r"(^|\.)Wqkv\.weight$"
 GROUPS = {
     "attention": "|".join([*PATTERNS.values(), FUSED]),
     "blocks": r"(^|\.)(blocks|layers?|h)\.\d+\.(.*\.)?\w*weight$",
+    "all": "",
 }
 
 
@@ -181,8 +182,9 @@ def select_matrices(
     Args:
         model: A model, or its state dict. A tied weight of a model appears once.
         matrices: ``"attention"`` (key, query and value), ``"blocks"`` (every matrix inside the
-            blocks: attention, its output, MLP), or a regular expression that is searched for in
-            qualified names such as ``blocks.0.query.weight``.
+            blocks: attention, its output, MLP), ``"all"`` (embeddings, positions and the head
+            too), or a regular expression that is searched for in qualified names such as
+            ``blocks.0.query.weight``.
 
     Returns:
         Name -> the tensor itself, not a copy; only real tensors of two dimensions.
@@ -203,8 +205,8 @@ def select_matrices(
     chosen = {name: tensor for name, tensor in candidates.items() if pattern.search(name)}
     if not chosen:
         raise TrainingError(
-            f'{matrices!r} matches no matrix: give "attention", "blocks" or a regular expression '
-            f"for some of {', '.join(candidates) or 'none, for there are no matrices'}"
+            f'{matrices!r} matches no matrix: give "attention", "blocks", "all" or a regular'
+            f" expression for some of {', '.join(candidates) or 'none, for there are no matrices'}"
         )
     return chosen
 
