@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from part_models import PARTS, answer, make
 from torch import nn
 
 import mirrormargin as mm
@@ -10,61 +11,23 @@ from mirrormargin.models.block import Block
 from mirrormargin.optim.parts import find_parts, find_rows
 
 
-def make_torch_layer(**options):
-    return nn.TransformerEncoderLayer(12, 3, 20, dropout=0.0, batch_first=True, **options)
-
-
-def make_hugging_face(kind):
-    transformers = pytest.importorskip("transformers")
-    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3}
-    if kind == "DistilBert":
-        config = transformers.DistilBertConfig(vocab_size=30, dim=12, n_layers=2, n_heads=3,
-                                               hidden_dim=20)  # fmt: skip
-    elif kind == "ModernBert":
-        config = transformers.ModernBertConfig(vocab_size=30, intermediate_size=20, pad_token_id=0,
-                                               **sizes)  # fmt: skip
-    else:
-        config = getattr(transformers, f"{kind}Config")(
-            vocab_size=30, intermediate_size=20, max_position_embeddings=40, **sizes
-        )
-    return transformers.AutoModel.from_config(config)
-
-
-MODELS = {
-    "ours": lambda: nn.Sequential(Block(12, 3, 20, bias=True), Block(12, 3, 20)),
-    "torch": lambda: nn.Sequential(make_torch_layer(), make_torch_layer(bias=False)),
-    **{
-        kind: lambda kind=kind: make_hugging_face(kind)
-        for kind in ("Bert", "Roberta", "DistilBert", "ModernBert")
-    },
-}
-
-
-def answer(model, kind):
-    generator = torch.Generator().manual_seed(1)
-    if kind in ("ours", "torch"):
-        return model(torch.randn(2, 5, 12, generator=generator))
-    ids = torch.randint(3, 30, (2, 5), generator=generator)
-    return model(input_ids=ids).last_hidden_state
-
-
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", PARTS)
 def test_every_layer_has_its_heads_and_units(kind):
     torch.manual_seed(0)
-    model = MODELS[kind]()
+    model = make(kind)
     heads, units = find_parts(model, "heads"), find_parts(model, "units")
     assert [layer.num_parts for layer in heads.layers] == [3, 3]
     assert [layer.num_parts for layer in units.layers] == [20, 20]
 
 
 @pytest.mark.parametrize("parts", ["heads", "units"])
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", PARTS)
 def test_a_part_without_its_output_column_changes_nothing_more_than_one_that_is_removed(
     kind, parts
 ):
     """Removed parts are gone from the answers: what their first matrices hold is no matter."""
     torch.manual_seed(0)
-    model = MODELS[kind]().eval()
+    model = make(kind).eval()
     for param in model.parameters():
         nn.init.normal_(param, std=0.3)
     params = [param for param in model.parameters() if param.requires_grad]

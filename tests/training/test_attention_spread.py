@@ -47,6 +47,14 @@ def test_padding_does_not_count():
     assert found["largest"] == pytest.approx([(0.7 + 0.25) / 2], abs=1e-5)
 
 
+def test_heads_that_a_layer_lacks_do_not_count():
+    maps = torch.full((3, 2, 2, 4, 4), 0.25)
+    maps[:, 1, 0] = torch.eye(4)
+    maps[:, 1, 1] = torch.nan
+    found = measure_attention(Fixed(maps), make_split(torch.zeros(3, 1, 2, 2)), 3)
+    assert found == {"entropy": [1.0, 0.0], "largest": [0.25, 1.0]}
+
+
 def test_model_without_maps_is_refused():
     with pytest.raises(ModelError, match="Linear gives no attention maps"):
         measure_attention(nn.Linear(2, 2), make_split(torch.zeros(2, 2)), 2)

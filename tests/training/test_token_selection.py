@@ -11,7 +11,7 @@ from torch import nn
 
 from mirrormargin.errors import ModelError, TrainingError
 from mirrormargin.training.reviews import REVIEWS, Review
-from mirrormargin.training.token_selection import score_token_selection
+from mirrormargin.training.token_selection import attend, score_token_selection
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "film", "was", "great", "awful", "long"]
 GREAT = Review("The film was great", 1, "great")
@@ -50,6 +50,14 @@ def weigh(**weights):
     names = {"cls": "[CLS]", "sep": "[SEP]"}
     given = {names.get(name, name): value for name, value in weights.items()}
     return [float(np.log(given.get(word, 1.0))) for word in WORDS]
+
+
+def test_heads_that_the_last_block_lacks_do_not_count():
+    model = Reader([[weigh(film=2), weigh(great=5)], [weigh(great=3), [np.nan] * len(WORDS)]])
+    one = Reader([[weigh(great=3)]])
+    ids = encode(GREAT.text)[0]
+    with torch.no_grad():
+        assert attend(model.eval(), ids) == pytest.approx(attend(one.eval(), ids))
 
 
 def test_scores_are_those_of_the_formulas():

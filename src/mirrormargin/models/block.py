@@ -11,16 +11,57 @@ block, which language models are made of, a token attends to itself and those be
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mirrormargin.arguments import check_number
+from mirrormargin.arguments import check_count, check_number
 from mirrormargin.errors import ModelError
 from mirrormargin.models.batch_rows import find_rows
 
-__all__ = ["Block", "ByteDropout", "stack_attention"]
+__all__ = ["Block", "ByteDropout", "make_blocks", "stack_attention", "stack_maps"]
+
+
+def make_blocks(
+    num_layers: int,
+    width: int,
+    num_heads: int | Sequence[int],
+    hidden: int | Sequence[int],
+    **options: Any,
+) -> nn.ModuleList:
+    """Blocks that follow one another.
+
+    Args:
+        num_layers: How many.
+        width: Of a token.
+        num_heads: Of every block, or a list with the number of each.
+        hidden: Width inside the perceptrons, of all or of each.
+        **options: Of :class:`Block`.
+
+    Raises:
+        ModelError: If a list has another length, or sizes do not fit together.
+    """
+    check_count("num_layers", num_layers, error=ModelError)
+    heads = _read_sizes("num_heads", num_heads, num_layers)
+    widths = _read_sizes("hidden", hidden, num_layers)
+    return nn.ModuleList(
+        Block(width, *sizes, **options) for sizes in zip(heads, widths, strict=True)
+    )
+
+
+def _read_sizes(name: str, value: Any, num_layers: int) -> tuple[Any, ...]:
+    """One for each block; each block checks its own."""
+    if not isinstance(value, (list, tuple)):
+        return (value,) * num_layers
+    if len(value) != num_layers:
+        raise ModelError(
+            f"{name} has {len(value)} numbers for {num_layers} blocks: give one for each, or one"
+            " number for all"
+        )
+    return tuple(value)
 
 
 def stack_attention(blocks: nn.Module, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -30,7 +71,19 @@ def stack_attention(blocks: nn.Module, x: Tensor, mask: Tensor | None = None) ->
         assert isinstance(block, Block)
         maps.append(block.attention(x, mask))
         x = block(x, mask)
-    return torch.stack(maps, dim=1)
+    return stack_maps(maps)
+
+
+def stack_maps(maps: Sequence[Tensor]) -> Tensor:
+    """The maps (B, heads, T, T) of each layer as one tensor (B, layers, heads, T, T).
+
+    In place of the heads that a layer has fewer than another one there is nan.
+    """
+    most = max(one.shape[1] for one in maps)
+    filled = [
+        functional.pad(one, (0, 0, 0, 0, 0, most - one.shape[1]), value=torch.nan) for one in maps
+    ]
+    return torch.stack(filled, dim=1)
 
 
 class Block(nn.Module):
@@ -38,8 +91,9 @@ class Block(nn.Module):
 
     Args:
         width: Of a token.
-        num_heads: Must divide the width.
+        num_heads: Must divide the width, unless ``head_width`` is given.
         hidden: Width inside the perceptron.
+        head_width: Of query, key and value in a head; None is ``width / num_heads``.
         norm_first: Pre-LN instead of post-LN.
         bias: Whether all but Q, K and V have biases.
         dropout: Of both layers' results.
@@ -54,6 +108,7 @@ class Block(nn.Module):
         num_heads: int,
         hidden: int,
         *,
+        head_width: int | None = None,
         norm_first: bool = False,
         bias: bool = False,
         dropout: float = 0.0,
@@ -62,17 +117,23 @@ class Block(nn.Module):
         is_causal: bool = False,
     ) -> None:
         super().__init__()
-        if num_heads < 1 or width % num_heads:
-            raise ModelError(
-                f"the width must be a multiple of num_heads, got {width} / {num_heads}"
-            )
+        if head_width is None:
+            if num_heads < 1 or width % num_heads:
+                raise ModelError(
+                    f"the width must be a multiple of num_heads, got {width} / {num_heads}"
+                )
+            head_width = width // num_heads
+        sizes = {"num_heads": num_heads, "hidden": hidden, "head_width": head_width}
+        for name, size in sizes.items():
+            check_count(name, size, error=ModelError)
+        inner = num_heads * head_width
         self.num_heads = num_heads
         self.norm_first = norm_first
         self.is_causal = is_causal
-        self.query = nn.Linear(width, width, bias=False)
-        self.key = nn.Linear(width, width, bias=False)
-        self.value = nn.Linear(width, width, bias=False)
-        self.output = nn.Linear(width, width, bias=bias)
+        self.query = nn.Linear(width, inner, bias=False)
+        self.key = nn.Linear(width, inner, bias=False)
+        self.value = nn.Linear(width, inner, bias=False)
+        self.output = nn.Linear(inner, width, bias=bias)
         self.expand = nn.Linear(width, hidden, bias=bias)
         self.contract = nn.Linear(hidden, width, bias=bias)
         self.attention_norm = nn.LayerNorm(width, bias=bias)

@@ -20,6 +20,7 @@ import torch
 
 from mirrormargin.arguments import show
 from mirrormargin.errors import ModelError
+from mirrormargin.models.narrowing import narrow
 
 __all__ = [
     "VOCAB_SIZE",
@@ -95,7 +96,8 @@ def build_backbone(architecture: Mapping[str, Any]) -> Any:
     """An encoder as :func:`load_backbone` gives it, with random weights.
 
     Args:
-        architecture: What :func:`describe_backbone` says; it may come from anyone.
+        architecture: What :func:`describe_backbone` says, and ``sizes`` if it was shrunk; it may
+            come from anyone.
 
     Raises:
         ModelError: If transformers is not installed, or knows no such encoder, or it is too large.
@@ -112,7 +114,7 @@ def build_backbone(architecture: Mapping[str, Any]) -> Any:
             count = sum(one.numel() for one in (*outline.parameters(), *outline.buffers()))
             if count > MOST_WEIGHTS:
                 raise ModelError(f"{count:,} weights, and at most {MOST_WEIGHTS:,} are allowed")
-            return _strip(transformers.AutoModel.from_config(config, **options))
+            backbone = _strip(transformers.AutoModel.from_config(config, **options))
         except ModelError as error:
             raise ModelError(
                 f"the file describes an encoder of {error}: restore a copy of the weights"
@@ -123,6 +125,9 @@ def build_backbone(architecture: Mapping[str, Any]) -> Any:
                 f"no encoder of the type {kind} can be built ({reason}): install a version of"
                 " transformers that has it"
             ) from error
+    if "sizes" in architecture:
+        narrow(backbone, architecture["sizes"])
+    return backbone
 
 
 def describe_backbone(backbone: Any) -> dict[str, Any]:
@@ -133,7 +138,8 @@ def describe_backbone(backbone: Any) -> dict[str, Any]:
 
 def _keep_sizes(described: Mapping[str, Any]) -> dict[str, Any]:
     """Without where it was loaded from, which is private, and without code of others to run."""
-    return {key: one for key, one in described.items() if key not in ("_name_or_path", "auto_map")}
+    left_out = ("_name_or_path", "auto_map", "sizes")
+    return {key: one for key, one in described.items() if key not in left_out}
 
 
 def _check_sizes(config: Any) -> None:

@@ -37,6 +37,7 @@ from torch import Tensor, nn
 
 from mirrormargin.arguments import check_count, check_number
 from mirrormargin.errors import ModelError
+from mirrormargin.models.block import stack_maps
 from mirrormargin.models.checkpoints import (
     VOCAB_SIZE,
     build_backbone,
@@ -87,7 +88,8 @@ class PretrainedEncoder(nn.Module):
     Attributes:
         backbone: The encoder, a ``transformers`` model without its pooler.
         head: The linear layer, N(0, 0.02^2) with zero bias.
-        architecture: The encoder's type and sizes, for JSON.
+        architecture: The encoder's type and sizes, for JSON; of one that was shrunk, how many
+            heads and hidden units each layer has left.
     """
 
     def __init__(
@@ -110,6 +112,8 @@ class PretrainedEncoder(nn.Module):
         config = self.backbone.config
         _check_vocabulary(str(name_or_path), config, special)
         self.special, self.architecture = special, describe_backbone(self.backbone)
+        if architecture is not None and "sizes" in architecture:
+            self.architecture["sizes"] = architecture["sizes"]
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(config.hidden_size, num_classes)
         nn.init.normal_(self.head.weight, 0.0, 0.02)
@@ -140,7 +144,7 @@ class PretrainedEncoder(nn.Module):
         """Attention maps (B, layers, heads, T, T) without dropout; rows are queries.
 
         T is the longest of these sequences. Columns of padding are 0; what its rows hold means
-        nothing.
+        nothing. Where a layer has fewer heads than another one there is nan.
         """
         inputs = self._inputs(ids)
         modes = [(module, module.training) for module in self.backbone.modules()]
@@ -154,7 +158,7 @@ class PretrainedEncoder(nn.Module):
                 self.backbone.set_attn_implementation("sdpa")
                 for module, training in modes:
                     module.training = training
-        return torch.stack(maps, dim=1)
+        return stack_maps(maps)
 
     def _inputs(self, ids: Tensor) -> dict[str, Tensor]:
         """What the backbone is called with, without the columns that are padding throughout."""

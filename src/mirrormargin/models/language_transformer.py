@@ -10,7 +10,7 @@ start from a standard deviation smaller by sqrt(2 L), because 2 L of their resul
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from mirrormargin.arguments import check_count, check_number
 from mirrormargin.errors import ModelError
-from mirrormargin.models.block import Block, ByteDropout, stack_attention
+from mirrormargin.models.block import ByteDropout, make_blocks, stack_attention
 
 __all__ = ["LanguageTransformer"]
 
@@ -31,8 +31,9 @@ class LanguageTransformer(nn.Module):
         length: Largest number of tokens, the context.
         width: Of a token.
         num_layers: Blocks.
-        num_heads: Heads of each.
-        hidden: Width inside the perceptrons; None is four times the width.
+        num_heads: Heads of each; a list has the number of each block.
+        hidden: Width inside the perceptrons, or a list; None is four times the width.
+        head_width: Of query, key and value in a head; None is ``width / num_heads``.
         dropout: Of the embedding and of both layers of each block.
         attention_dropout: Of the attention maps; None is the same as ``dropout``.
         init_std: Standard deviation of the initial weights.
@@ -48,8 +49,9 @@ class LanguageTransformer(nn.Module):
         length: int,
         width: int = 128,
         num_layers: int = 4,
-        num_heads: int = 4,
-        hidden: int | None = None,
+        num_heads: int | Sequence[int] = 4,
+        hidden: int | Sequence[int] | None = None,
+        head_width: int | None = None,
         dropout: float = 0.0,
         attention_dropout: float | None = None,
         init_std: float = 0.02,
@@ -57,21 +59,19 @@ class LanguageTransformer(nn.Module):
         super().__init__()
         check_count("vocab_size", vocab_size, error=ModelError)
         check_count("length", length, error=ModelError)
-        check_count("num_layers", num_layers, error=ModelError)
         self.embedding = nn.Embedding(vocab_size, width)
         self.position = nn.Embedding(length, width)
         self.dropout = ByteDropout(dropout)
-        self.blocks = nn.ModuleList(
-            Block(
-                width,
-                num_heads,
-                4 * width if hidden is None else hidden,
-                norm_first=True,
-                dropout=dropout,
-                attention_dropout=dropout if attention_dropout is None else attention_dropout,
-                is_causal=True,
-            )
-            for _ in range(num_layers)
+        self.blocks = make_blocks(
+            num_layers,
+            width,
+            num_heads,
+            4 * width if hidden is None else hidden,
+            head_width=head_width,
+            norm_first=True,
+            dropout=dropout,
+            attention_dropout=dropout if attention_dropout is None else attention_dropout,
+            is_causal=True,
         )
         self.norm = nn.LayerNorm(width, bias=False)
         for name, parameter in self.named_parameters():

@@ -8,13 +8,15 @@ Only the [CLS] row leaves the last block, so only that row is computed there;
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from mirrormargin.arguments import check_count
 from mirrormargin.errors import ModelError
 from mirrormargin.models.batch_rows import find_whole
-from mirrormargin.models.block import Block, ByteDropout, stack_attention
+from mirrormargin.models.block import ByteDropout, make_blocks, stack_attention
 
 __all__ = ["TextTransformer"]
 
@@ -28,8 +30,9 @@ class TextTransformer(nn.Module):
         length: Largest number of tokens.
         width: Of a token.
         num_layers: Blocks.
-        num_heads: Heads of each.
-        hidden: Width inside the perceptrons; None is four times the width.
+        num_heads: Heads of each; a list has the number of each block.
+        hidden: Width inside the perceptrons, or a list; None is four times the width.
+        head_width: Of query, key and value in a head; None is ``width / num_heads``.
         dropout: Of both layers of each block.
         attention_dropout: Of the attention maps; None is the same as ``dropout``.
         embedding_dropout: Of the embedding; None is the same as ``dropout``.
@@ -48,8 +51,9 @@ class TextTransformer(nn.Module):
         length: int = 512,
         width: int = 384,
         num_layers: int = 3,
-        num_heads: int = 3,
-        hidden: int | None = None,
+        num_heads: int | Sequence[int] = 3,
+        hidden: int | Sequence[int] | None = None,
+        head_width: int | None = None,
         dropout: float = 0.2,
         attention_dropout: float | None = None,
         embedding_dropout: float | None = None,
@@ -57,19 +61,17 @@ class TextTransformer(nn.Module):
     ) -> None:
         super().__init__()
         check_count("num_classes", num_classes, least=2, error=ModelError)
-        check_count("num_layers", num_layers, error=ModelError)
         self.embedding = nn.Embedding(vocab_size, width)
         self.position = nn.Embedding(length, width)
         self.dropout = ByteDropout(dropout if embedding_dropout is None else embedding_dropout)
-        self.blocks = nn.ModuleList(
-            Block(
-                width,
-                num_heads,
-                4 * width if hidden is None else hidden,
-                dropout=dropout,
-                attention_dropout=dropout if attention_dropout is None else attention_dropout,
-            )
-            for _ in range(num_layers)
+        self.blocks = make_blocks(
+            num_layers,
+            width,
+            num_heads,
+            4 * width if hidden is None else hidden,
+            head_width=head_width,
+            dropout=dropout,
+            attention_dropout=dropout if attention_dropout is None else attention_dropout,
         )
         self.head = nn.Linear(width, 1 if num_classes == 2 else num_classes, bias=False)
         if init_std is not None:

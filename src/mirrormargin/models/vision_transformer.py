@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mirrormargin.errors import ModelError
-from mirrormargin.models.block import Block, ByteDropout, stack_attention
+from mirrormargin.models.block import ByteDropout, make_blocks, stack_attention
 
 __all__ = ["VisionTransformer"]
 
@@ -32,8 +32,9 @@ class VisionTransformer(nn.Module):
         upscale: Enlarge images to this size first (paper A: 32 to 48); None to take them as is.
         width: Of a token.
         num_layers: Blocks.
-        num_heads: Heads of each.
-        hidden: Width inside the perceptrons.
+        num_heads: Heads of each; a list has the number of each block.
+        hidden: Width inside the perceptrons, or a list.
+        head_width: Of query, key and value in a head; None is ``width / num_heads``.
         dropout: Of the embedding and of both layers of each block.
         attention_dropout: Of the attention maps; None is the same as ``dropout``.
         hidden_dropout: Inside the perceptrons.
@@ -57,8 +58,9 @@ class VisionTransformer(nn.Module):
         upscale: int | None = None,
         width: int = 512,
         num_layers: int = 6,
-        num_heads: int = 8,
-        hidden: int = 512,
+        num_heads: int | Sequence[int] = 8,
+        hidden: int | Sequence[int] = 512,
+        head_width: int | None = None,
         dropout: float = 0.1,
         attention_dropout: float | None = None,
         hidden_dropout: float = 0.0,
@@ -75,18 +77,17 @@ class VisionTransformer(nn.Module):
         self.cls = nn.Parameter(torch.randn(width))
         self.position = nn.Parameter(torch.randn((used // patch) ** 2 + 1, width))
         self.dropout = ByteDropout(dropout)
-        self.blocks = nn.ModuleList(
-            Block(
-                width,
-                num_heads,
-                hidden,
-                norm_first=True,
-                bias=True,
-                dropout=dropout,
-                attention_dropout=dropout if attention_dropout is None else attention_dropout,
-                hidden_dropout=hidden_dropout,
-            )
-            for _ in range(num_layers)
+        self.blocks = make_blocks(
+            num_layers,
+            width,
+            num_heads,
+            hidden,
+            head_width=head_width,
+            norm_first=True,
+            bias=True,
+            dropout=dropout,
+            attention_dropout=dropout if attention_dropout is None else attention_dropout,
+            hidden_dropout=hidden_dropout,
         )
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, 1 if num_classes == 2 else num_classes)

@@ -23,7 +23,7 @@ from mirrormargin.optim.mirror_optimizer import MirrorOptimizer
 from mirrormargin.optim.removal import Member
 from mirrormargin.optim.shards import add_up_all, find_offset, get_local
 
-__all__ = ["PartLayer", "Parts", "Slot", "find_parts", "find_rows"]
+__all__ = ["PartLayer", "Parts", "Slot", "find_parts", "find_rows", "mark_weakest"]
 
 ROUNDING = 1e-9
 
@@ -132,9 +132,7 @@ class Parts:
         if self.removed:  # what has gone does not come back, unless somebody wrote to it
             gone = torch.cat(self.removed) & (scores == 0)
             scores = torch.where(gone, -1.0, scores)
-        order = scores.flip(0).argsort(stable=True)[:count]
-        flags = torch.zeros(self.num_parts, dtype=torch.bool)
-        flags[self.num_parts - 1 - order] = True
+        flags = mark_weakest(scores, count)
         self.removed = list(flags.split([layer.num_parts for layer in self.layers]))
         masks: dict[int, Tensor] = {}
         for layer, its in zip(self.layers, self.removed, strict=True):
@@ -153,6 +151,14 @@ class Parts:
     @property
     def removed_share(self) -> float:
         return sum(int(one.sum()) for one in self.removed) / self.num_parts
+
+
+def mark_weakest(scores: Tensor, count: int) -> Tensor:
+    """True for so many of the least scores, of equal ones the last."""
+    order = scores.flip(0).argsort(stable=True)[:count]
+    marks = torch.zeros(len(scores), dtype=torch.bool)
+    marks[len(scores) - 1 - order] = True
+    return marks
 
 
 def find_rows(params: Sequence[Tensor]) -> Parts:

@@ -1,4 +1,4 @@
-"""How is a real model trained? One loop for all optimizers; evaluation, sparsity, pruning.
+"""How is a real model trained? One loop for all optimizers; evaluation, pruning, shrinking.
 
     config = find_configuration("digits/tiny", {"epochs": 10, "optimizer.p": 1.05})
     data = load_training_data(config)
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mirrormargin.training.loop import train_model
     from mirrormargin.training.pruning import prune, pruning_curve
     from mirrormargin.training.settings import override
+    from mirrormargin.training.shrinking import shrink
     from mirrormargin.training.tensor_files import load_pruned, save_pruned
 
 _HOMES = {
@@ -40,6 +41,7 @@ _HOMES = {
     "prune": "pruning",
     "pruning_curve": "pruning",
     "save_pruned": "tensor_files",
+    "shrink": "shrinking",
     "train_model": "loop",
 }
 
@@ -57,6 +59,7 @@ __all__ = [
     "prune",
     "pruning_curve",
     "save_pruned",
+    "shrink",
     "train_model",
 ]
 

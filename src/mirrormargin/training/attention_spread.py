@@ -44,10 +44,11 @@ def measure_attention(model: nn.Module, split: Split, size: int) -> dict[str, li
             maps = attention(inputs)
             is_token = _find_tokens(inputs, maps.shape[-1], getattr(model, "padding", 0))
             lengths = is_token.sum(dim=1)
-            rows = is_token[:, None, None, :] / (lengths * maps.shape[2])[:, None, None, None]
+            rows = is_token[:, None, :] / lengths[:, None, None]
             spread = -torch.xlogy(maps, maps).sum(dim=-1) / lengths.log()[:, None, None, None]
-            entropy = entropy + (spread * rows).sum(dim=(0, 2, 3))
-            largest = largest + (maps.amax(dim=-1) * rows).sum(dim=(0, 2, 3))
+            # Of a model that was shrunk, nan stands for the heads that a layer lacks.
+            entropy = entropy + (spread.nanmean(dim=2) * rows).sum(dim=(0, 2))
+            largest = largest + (maps.amax(dim=-1).nanmean(dim=2) * rows).sum(dim=(0, 2))
     finally:
         model.train(was_training)
     return {
