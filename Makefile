@@ -86,6 +86,7 @@ bench: $(STAMP) ## Time steps, solves and training against others' (BENCH_FLAGS=
 	$(BIN)/python benchmarks/lab.py $(BENCH_FLAGS)
 	$(BIN)/python benchmarks/training.py $(BENCH_FLAGS)
 	$(BIN)/python benchmarks/deltas.py $(BENCH_FLAGS)
+	$(BIN)/python benchmarks/shrunk_models.py $(BENCH_FLAGS)
 
 clean: ## Remove the virtual environment, caches and build products
 	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -112,6 +112,20 @@ def test_wanda_prunes_blocks_by_windows_of_the_training_text(run, tmp_path, caps
     assert not (tmp_path / "no").exists()
 
 
+def test_a_smaller_model_continues_texts(run, tmp_path, capsys):
+    small = tmp_path / "small"
+    options = ["--heads", "0.5", "--units", "0.5", "--batch", "2", "--evaluate"]
+    assert main(["shrink", str(run), *options, "--length", "17", "--out", str(small)]) == 2
+    assert "length is 17: give an integer from 1 to 16" in capsys.readouterr().err
+    found = read(capsys, ["shrink", run, *options, "--out", small, "--json"])
+    assert found["loss"]["before"] < found["loss"]["after"]
+    assert found["speed"]["batch"] == [2, 16]
+    again = read(capsys, ["evaluate", small, "--json"])
+    assert again["loss"] == pytest.approx(found["loss"]["after"], abs=1e-4)
+    assert main(["predict", str(small), "--text", "ann sees", "--tokens", "4"]) == 0
+    assert "by a model that was shrunk from the selected weights" in capsys.readouterr().out
+
+
 def test_the_same_seed_continues_a_text_in_the_same_way(run, capsys):
     command = ["predict", run, "--text", "ann sees", "--tokens", "40", "--json"]
     first, second = (read(capsys, [*command, "--seed", "3"]) for _ in range(2))

@@ -12,8 +12,8 @@ from mirrormargin.cli import main
 
 HEAVY = ("torch", "numba", "numpy", "scipy")
 COMMANDS = [
-    "train", "evaluate", "prune", "predict", "lab", "reproduce", "campaign", "demo", "report",
-    "doctor", "completion",
+    "train", "evaluate", "prune", "shrink", "predict", "lab", "reproduce", "campaign", "demo",
+    "report", "doctor", "completion",
 ]  # fmt: skip
 # Every page of help, and mistakes that are noticed before anything is computed.
 LIGHT = [

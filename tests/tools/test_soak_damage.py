@@ -2,7 +2,7 @@
 
 import pytest
 
-import mirrormargin.training.folder
+import mirrormargin.training.folder_files
 import mirrormargin.training.tensor_files
 from tools.soak.__main__ import make_case
 from tools.soak.damage import DAMAGE, open_session
@@ -21,7 +21,7 @@ def test_a_product_that_checks_nothing_is_noticed(tmp_path, monkeypatch):
         return {key: value for key, value in document.items() if key != "checksum"}
 
     with open_session(tmp_path, parts=("trainings",)):
-        monkeypatch.setattr(mirrormargin.training.folder, "check_seal", check_nothing)
+        monkeypatch.setattr(mirrormargin.training.folder_files, "check_seal", check_nothing)
         monkeypatch.setattr(
             mirrormargin.training.tensor_files,
             "check_tensors",

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from encoder_checkpoints import KINDS, save_checkpoint
+from part_models import zero_parts
 
 from mirrormargin.cli import main
 from mirrormargin.data import load_data
@@ -16,10 +17,12 @@ from mirrormargin.data.encoding import encode_texts, make_encoder
 from mirrormargin.errors import DataError, ModelError
 from mirrormargin.models import PretrainedEncoder
 from mirrormargin.models.checkpoints import read_tokenizer
+from mirrormargin.optim.parts import find_parts
 from mirrormargin.training.building import build_model, load_model, load_training_data
 from mirrormargin.training.configurations import find_configuration
 from mirrormargin.training.folder import TrainingFolder
 from mirrormargin.training.loop import train_model
+from mirrormargin.training.sparsity import select_matrices
 from mirrormargin.training.summary import summarize_training
 
 transformers = pytest.importorskip("transformers")
@@ -177,6 +180,43 @@ def test_the_folder_of_a_training_is_all_that_is_needed(
     assert json.loads(capsys.readouterr().out)["zeros"] > 0
     assert main(["predict", str(run), text]) == 0
     assert ONE[:20] in capsys.readouterr().out
+
+
+def test_an_encoder_that_was_shrunk_is_all_that_is_needed(
+    checkpoint, data_dir, tmp_path, capsys, monkeypatch
+):
+    here, run, small = tmp_path / "checkpoint", tmp_path / "run", tmp_path / "small"
+    shutil.copytree(checkpoint, here)
+    data = load_training_data(configure(here), data_dir=data_dir)
+    train_model(configure(here), data, run)
+    shutil.rmtree(here)
+    command = ["shrink", str(run), "--heads", "0.5", "--units", "0.3", "--out", str(small)]
+    assert main([*command, "--batch", "2", "--length", "8", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    whole, smaller = load_model(run), load_model(small)
+    for kind in ("heads", "units"):
+        parts = find_parts(whole, kind)
+        gone = [torch.zeros(one["before"], dtype=torch.bool) for one in report[kind]]
+        for its, one in zip(gone, report[kind], strict=True):
+            its[one["removed"]] = True
+        zero_parts(parts, gone)
+    rows = data.validation.inputs[:4]
+    with torch.no_grad():
+        torch.testing.assert_close(smaller(rows), whole(rows), rtol=1e-4, atol=1e-5)
+
+    monkeypatch.setenv("MIRRORMARGIN_DATA", str(data_dir))
+    assert main(["predict", str(small), f"{ONE}\t{OTHER}", "--attention"]) == 0
+    assert f"shrunk from the selected weights of {run}" in capsys.readouterr().out
+    assert main(["evaluate", str(small), "--json"]) == 0
+    capsys.readouterr()
+    assert main(["prune", str(small), "--share", "0.5", "--evaluate", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["entries"] == count_entries(smaller)
+    assert main(["delta", str(small), "--keep", "3"]) == 2
+    assert "holds no training, but a model that was shrunk" in capsys.readouterr().err
+
+
+def count_entries(model):
+    return sum(matrix.numel() for matrix in select_matrices(model, "blocks").values())
 
 
 def test_texts_of_ones_own_are_read_by_the_encoders_tokenizer(checkpoint, tmp_path, capsys):

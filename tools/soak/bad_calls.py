@@ -220,6 +220,7 @@ def _list_commands(samples: Path) -> dict[tuple[str, ...], tuple[str, ...]]:
         ("train",): ("digits/tiny", "--show"),
         ("evaluate",): (model,),
         ("prune",): (model, "--share", "0.5", "--out", "pruned.safetensors"),
+        ("shrink",): (model, "--units", "0.5", "--out", "small", "--batch", "2"),
         ("predict",): (model, "a lovely film"),
         ("report",): (str(samples / "training"), "--out", "page.html"),
         ("campaign",): ("--list",),

@@ -169,6 +169,7 @@ def _read_data(home: Path) -> Any:
 
 
 _PREDICT = ("predict", "{}/run", TEXT, "--json", "--quiet")
+_PREDICT_SHRUNK = ("predict", "{}/run-shrunk-units0.5", *_PREDICT[2:])
 KINDS = (
     _Kind("run/config.json", _train),
     _Kind("run/config.json", _command(*_PREDICT)),
@@ -185,6 +186,8 @@ KINDS = (
         "run/pruned-0.9.sparse.safetensors",
         _command(*_PREDICT, "--weights", "{}/run/pruned-0.9.sparse.safetensors"),
     ),
+    _Kind("run-shrunk-*/config.json", _command(*_PREDICT_SHRUNK)),
+    _Kind("run-shrunk-*/selected.safetensors", _command(*_PREDICT_SHRUNK)),
     _Kind("half/checkpoint.safetensors", _finish_training),
     _Kind("half/config.json", _finish_training),
     _Kind("half/metrics.jsonl", _finish_training),
@@ -251,6 +254,7 @@ def _make_trainings(home: Path) -> None:
     folder = TrainingFolder(home / "run")
     for form in ("safetensors", "sparse"):
         _command("prune", "{}/run", "--share", "0.9", "--format", form, "--quiet")(home)
+    _command("shrink", "{}/run", "--units", "0.5", "--batch", "2", "--quiet")(home)
 
     def stop(step: int, num_steps: int, known: Any) -> None:
         if step == num_steps - 1:

@@ -104,6 +104,7 @@ COMMANDS = (
     (app, MODELS, "train", "train:app"),
     (app, MODELS, "evaluate", "evaluate:app"),
     (app, MODELS, "prune", "prune:app"),
+    (app, MODELS, "shrink", "shrink:app"),
     (app, MODELS, "delta", "delta:app"),
     (app, MODELS, "predict", "predict:app"),
     (lab, None, "train", "lab.train:app"),

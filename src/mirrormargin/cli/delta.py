@@ -172,4 +172,4 @@ def _print(report: dict[str, Any], task: Task, quiet: bool) -> None:
         print_table([report["split"], *names], rows, text_column=0)
     if not quiet:
         say(f"wrote {report['file']}")
-        say(describe_weights(report["weights"]))
+        say(describe_weights(report["folder"], report["weights"]))

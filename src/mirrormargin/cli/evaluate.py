@@ -112,7 +112,7 @@ def evaluate(
         report = {"folder": str(folder), "weights": weights, "data": name, "split": split}
         print_evaluation(loss, accuracy, part, report, json=json, where=where)
         if not (json or quiet):
-            say(f"\n{describe_weights(weights)}")
+            say(f"\n{describe_weights(folder, weights)}")
         return 0
     task = trained.read_config().task
     more = [name for name in task.measures if name not in ("accuracy", "loss")]
@@ -143,7 +143,7 @@ def evaluate(
     print_table([*["delta"] * bool(delta), *header], rows)
     if not quiet:
         base = "by the pretrained model with the changes in each file"
-        say(f"\n{base if delta else describe_weights(weights)}")
+        say(f"\n{base if delta else describe_weights(folder, weights)}")
         if num_empty:
             say(f"left out: {num_empty:,} without a text")
     return 0

@@ -165,7 +165,7 @@ def continue_texts(
     if json:
         print_json({"folder": str(folder), "weights": weights, **options, "continuations": answers})
     elif not quiet:
-        say(f"\n{describe_weights(weights)}, temperature {temperature:g}, seed {seed}")
+        say(f"\n{describe_weights(folder, weights)}, temperature {temperature:g}, seed {seed}")
     return 0
 
 

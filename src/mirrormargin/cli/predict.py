@@ -216,7 +216,7 @@ def predict(
         _print(answers, special)
         if not quiet:
             _say_unknown(answers)
-            say(f"\n{describe_weights(weights, delta)}")
+            say(f"\n{describe_weights(folder, weights, delta)}")
     return 0
 
 

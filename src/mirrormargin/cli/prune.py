@@ -274,7 +274,7 @@ def _print(report: dict[str, Any], task: Task, quiet: bool) -> None:
     print_table([*header, *["validation"] * bool(measured)], rows, text_column=0)
     if not quiet:
         say(f"wrote {report['file']}, {report['bytes_written']:,} bytes")
-        say(describe_weights(report["weights"]))
+        say(describe_weights(report["folder"], report["weights"]))
 
 
 def _print_choice(report: dict[str, Any]) -> None:

@@ -222,12 +222,16 @@ def _say_next(folder: Path, summary: dict[str, Any]) -> None:
     """What can be done with the weights; pruning only where the summary has shown that it can."""
     quoted, found = shlex.quote(str(folder)), find_share(summary)
     is_centred = summary["config"]["optimizer"].get("center", False)
+    is_grouped = (summary["config"].get("sparsifier") or {}).get("groups") in ("heads", "units")
     more = "" if found is None else ", or to prune them"
     more = ", or to keep few changes of the pretrained ones" if is_centred else more
+    more = ", or to make it smaller by what has become zero" if is_grouped else more
     say(f"\n{folder} has the weights. To use them{more}:")
     is_language = read_task(summary["config"]) is LANGUAGE
     say(f"  mirrormargin predict {quoted} {'--text TEXT' if is_language else 'INPUT'}")
-    if is_centred:
+    if is_grouped:
+        say(f"  mirrormargin shrink {quoted}")
+    elif is_centred:
         say(f"  mirrormargin delta {quoted} --tolerance 1 --evaluate")
     elif found is not None:
         is_last = summary["selected_epoch"] == len(summary["epochs"])

@@ -26,7 +26,10 @@ __all__ = [
 ]
 
 # The arguments of all commands that use a trained model.
-Trained = Annotated[Path, Parameter(help="The folder of a training, from mirrormargin train.")]
+Trained = Annotated[
+    Path,
+    Parameter(help="The folder of a training, from mirrormargin train, or of a shrunk model."),
+]
 Weights = Annotated[
     str,
     Parameter(
@@ -72,7 +75,7 @@ def find_weights(folder: TrainingFolder, weights: str) -> str:
     """
     folder.read_config()
     is_own = weights in ("selected", "final")
-    folder.find_weights(weights if is_own else "final")
+    folder.find_weights(weights if is_own else "selected")
     if is_own or Path(weights).is_file():
         return weights
     inside = folder.path / weights
@@ -84,14 +87,19 @@ def find_weights(folder: TrainingFolder, weights: str) -> str:
     )
 
 
-def describe_weights(weights: str, delta: Path | None = None) -> str:
-    """A line that says which weights were used."""
+def describe_weights(folder: str | Path, weights: str, delta: Path | None = None) -> str:
+    """A line that says which weights of a folder were used."""
+    from mirrormargin.training import TrainingFolder
+
     if delta is not None:
         return f"by the pretrained model with the changes in {delta}"
     meaning = {
         "selected": "the weights of the best epoch on validation data (selected)",
         "final": "the weights of the last epoch (final)",
     }
+    origin = TrainingFolder(folder).shrunk_from
+    if origin is not None and weights in meaning:
+        return f"by a model that was shrunk from {origin}"
     return f"by {meaning.get(weights, f'the weights in {weights}')}"
 
 

@@ -60,6 +60,8 @@ class SettingOptions:
         sparsity: Share of the block weights that are exactly 0 in the end, such as 0.95: the
             smallest ones are removed while training. For MirrorAdam and MirrorDescent; p = 1.5 is
             a good choice with it. --set sparsifier={...} has more options.
+        groups: Remove whole attention heads, hidden units or rows of matrices; --sparsity is then
+            the share of those. mirrormargin shrink takes zero heads and units out of the model.
         seed_init: Seed of initial weights alone.
         seed_order: Seed of the order of the data alone.
         seed_dropout: Seed of dropout and augmentation alone.
@@ -85,6 +87,7 @@ class SettingOptions:
     weight_decay: Annotated[Number | None, Parameter(group=OPTIMIZER)] = None
     center: Annotated[bool, Parameter(group=OPTIMIZER)] = False
     sparsity: Annotated[Share | None, Parameter(group=OPTIMIZER)] = None
+    groups: Annotated[Literal["heads", "units", "rows"] | None, Parameter(group=OPTIMIZER)] = None
     schedule: Annotated[
         Literal["constant", "cosine", "linear"] | None, Parameter(group=OPTIMIZER)
     ] = None
@@ -208,7 +211,9 @@ def read_kept_config(folder: Path, epochs: int | None) -> TrainingConfig:
     """What is trained in a folder, with more epochs if they are given."""
     from mirrormargin.training.folder import TrainingFolder
 
-    config = TrainingFolder(folder).read_config()
+    trained = TrainingFolder(folder)
+    config = trained.read_config()
+    trained.refuse_shrunk()
     if epochs is None:
         return config
     if epochs < config.epochs:
@@ -231,13 +236,18 @@ def _read_settings(seed: int | None, settings: SettingOptions) -> dict[str, Any]
     changes: dict[str, Any] = {}
     if seed is not None:
         changes = dict.fromkeys(("seeds.init", "seeds.order", "seeds.dropout"), seed)
+    if settings.groups is not None and settings.sparsity is None:
+        raise TrainingError(
+            f"--groups {settings.groups} says what --sparsity removes: add --sparsity, such as"
+            " --sparsity 0.5"
+        )
     for item in fields(settings):
         value = getattr(settings, item.name)
-        if value is not None and value is not False:
+        if value is not None and value is not False and item.name != "groups":
             if item.name in ("data", "test_data"):
                 value = _find_path(value, item.name)
             if item.name == "sparsity":
-                value = {"kind": "Schedule", "share": value}
+                value = {"kind": "Schedule", "share": value, "groups": settings.groups}
             changes[NAMES.get(item.name, item.name)] = value
     return changes
 

@@ -43,6 +43,7 @@ from mirrormargin.models import (
     VisionTransformer,
 )
 from mirrormargin.models.checkpoints import read_tokenizer
+from mirrormargin.models.narrowing import check_sizes
 from mirrormargin.optim import MirrorAdam, MirrorDescent, param_groups
 from mirrormargin.optim.groups import are_zero
 from mirrormargin.training.config import (
@@ -52,6 +53,7 @@ from mirrormargin.training.config import (
     ImageModel,
     LanguageModel,
     OptimizerConfig,
+    TextModel,
     TrainingConfig,
 )
 from mirrormargin.training.folder import TrainingFolder
@@ -108,7 +110,7 @@ def load_model(
 
     home = TrainingFolder(folder)
     is_own = weights in ("selected", "final")
-    state, config = home.read_weights(weights if is_own else "final")
+    state, config = home.read_weights(weights if is_own else "selected")
     inputs = home.read_inputs() if inputs is None else inputs
     model = build_model(config, inputs, home.read_architecture())
     try:
@@ -129,8 +131,9 @@ def build_model(
     Args:
         config: Which model.
         data: What it reads, and its classes.
-        architecture: Of a pretrained encoder, what ``TrainingFolder.read_architecture`` says: it is
-            built without its checkpoint, for weights that are going to be loaded.
+        architecture: What ``TrainingFolder.read_architecture`` says, for weights that are going to
+            be loaded: a pretrained encoder is built without its checkpoint, and what was shrunk
+            with as many heads and hidden units as are left.
 
     Raises:
         TrainingError: If the model does not take such data, or has no parameters of names that
@@ -161,7 +164,7 @@ def _make_model(
             special=_describe_special(data),
             architecture=architecture,
         )
-    sizes = asdict(config.model)
+    sizes = asdict(config.model) | _read_sizes(config.model, architecture)
     if isinstance(config.model, ImageModel):
         assert data.mean is not None
         assert data.std is not None
@@ -176,6 +179,21 @@ def _make_model(
     if isinstance(config.model, LanguageModel):
         return LanguageTransformer(len(data.vocabulary), length=data.shape[0], **sizes)
     return TextTransformer(len(data.vocabulary), num_classes, length=data.shape[0], **sizes)
+
+
+def _read_sizes(
+    model: TextModel | ImageModel | LanguageModel, architecture: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The sizes of a model that was shrunk; none of one that was not."""
+    if architecture is None or "sizes" not in architecture:
+        return {}
+    hidden = 4 * model.width if model.hidden is None else model.hidden
+    whole = {
+        "num_heads": [model.num_heads] * model.num_layers,
+        "hidden": [hidden] * model.num_layers,
+        "head_width": model.width // model.num_heads,
+    }
+    return check_sizes(architecture["sizes"], whole)
 
 
 def _describe_special(data: InputForm) -> SpecialTokens:

@@ -31,6 +31,7 @@ def read_fine_tuning(folder: str | os.PathLike[str]) -> TrainingConfig:
     """
     home = TrainingFolder(folder)
     config = home.read_config()
+    home.refuse_shrunk()
     if not isinstance(config.model, EncoderModel):
         raise TrainingError(
             f"{home.path} trained a model from the start: only what was fine-tuned from pretrained"

@@ -1,11 +1,13 @@
 r"""``TrainingFolder``: which files lie in the folder of a training; no other code knows.
 
-    config.json              the configuration, its digest, and digests of the data
+    config.json              the configuration, its digest, and digests of the data; of a model that
+                             was shrunk also from what
     metrics.jsonl            a row for every stretch of steps ("steps") and every epoch ("epoch")
     checkpoint.safetensors   everything that is needed to resume the training
     inputs.json              classes, sizes and vocabulary: to read new inputs without the data
     final.safetensors        weights after the last epoch, by their plain names
-    selected.safetensors     weights of the epoch that was best on validation data
+    selected.safetensors     weights of the epoch that was best on validation data; of a model that
+                             was shrunk, its only ones
     summary.json             accuracies or losses, pruning, sparsity (mirrormargin.training.summary)
     pruned-*.safetensors     what ``mirrormargin prune`` wrote
     delta-*.safetensors      what ``mirrormargin delta`` wrote
@@ -18,17 +20,26 @@ whole or absent. ``tensor_files``, ``checkpoint``, ``metrics`` and ``summary`` s
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mirrormargin.errors import DataError, TrainingError
-from mirrormargin.runs import check_seal, hold_folder, read_json, seal, write_atomically
 from mirrormargin.training.config import TrainingConfig, can_extend
+from mirrormargin.training.folder_files import (
+    BOARD,
+    CHECKPOINT,
+    CONFIG,
+    DERIVED,
+    INPUTS,
+    METRICS,
+    SUMMARY,
+    WEIGHTS,
+    FolderFiles,
+)
 from mirrormargin.training.metrics import MetricsFile, read_rows
 from mirrormargin.training.settings import list_changes
 
@@ -39,19 +50,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CONFIG", "SUMMARY", "Status", "TrainingFolder"]
 
-CONFIG, METRICS, CHECKPOINT = "config.json", "metrics.jsonl", "checkpoint.safetensors"
-INPUTS, SUMMARY = "inputs.json", "summary.json"
-BOARD, LOCK = "tensorboard", ".lock"
-WEIGHTS = {"final": "final.safetensors", "selected": "selected.safetensors"}
 REPORTED = ("command", "config", "epochs", "shares", "validation", "weights")  # by reports
-# What commands make of it unless another file is named: it is of this training alone.
-DERIVED = ("pruned-*.safetensors", "delta-*.safetensors")
-PRUNED = {"safetensors": ".safetensors", "sparse": ".sparse.safetensors"}
-
-Status = Literal["empty", "foreign", "damaged", "begun", "resumable", "finished"]
+Status = Literal["empty", "foreign", "damaged", "begun", "resumable", "finished", "shrunk"]
 
 
-class TrainingFolder:
+class TrainingFolder(FolderFiles):
     """The folder of one training, which need not exist yet.
 
     Example:
@@ -59,15 +62,6 @@ class TrainingFolder:
         >>> folder.status, folder.read_summary()
         ('empty', None)
     """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-
-    def __fspath__(self) -> str:
-        return str(self.path)
-
-    def __repr__(self) -> str:
-        return f"TrainingFolder({str(self.path)!r})"
 
     @classmethod
     def choose(
@@ -86,6 +80,7 @@ class TrainingFolder:
         ``begun``      a configuration, but no checkpoint yet
         ``resumable``  a checkpoint
         ``finished``   the weights of a training that has ended
+        ``shrunk``     a model that was shrunk from those of another folder
         """
         if not self._has(CONFIG):
             return "foreign" if self._list_files() else "empty"
@@ -93,6 +88,8 @@ class TrainingFolder:
             self.read_config()
         except TrainingError:
             return "damaged"
+        if self.shrunk_from is not None:
+            return "shrunk"
         if self.is_finished:
             return "finished"
         return "resumable" if self._has(CHECKPOINT) else "begun"
@@ -100,18 +97,22 @@ class TrainingFolder:
     @property
     def is_finished(self) -> bool:
         """Whether the training has ended: its weights and inputs are there."""
-        return all(self._has(name) for name in (INPUTS, *WEIGHTS.values()))
+        weights = WEIGHTS.values() if self.shrunk_from is None else (WEIGHTS["selected"],)
+        return all(self._has(name) for name in (INPUTS, *weights))
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Keep other processes from writing here; makes the folder.
+    @property
+    def shrunk_from(self) -> str | None:
+        """Of a model that was shrunk, from which weights of which folder; None for trainings."""
+        origin = (self._read_json(CONFIG) or {}).get("shrunk_from")
+        return None if origin is None else str(origin)
 
-        Raises:
-            TrainingError: If the folder cannot be made.
-            RunError: If another process is training here.
-        """
-        with hold_folder(self.path, error=TrainingError):
-            yield
+    def refuse_shrunk(self) -> None:
+        """Raise a TrainingError if this is no training, but what was shrunk from one."""
+        if (origin := self.shrunk_from) is not None:
+            raise TrainingError(
+                f"{self.path} holds no training, but a model that was shrunk from {origin}: use"
+                " that folder, or choose another"
+            )
 
     # -- the configuration and what is known of the data
 
@@ -130,6 +131,7 @@ class TrainingFolder:
                 found = self.read_config()
             except TrainingError as error:
                 raise TrainingError(f"{error}; choose another folder, or remove this one") from None
+            self.refuse_shrunk()
             is_longer = can_extend(found, config)
             if found != config and not is_longer:
                 changes = ", ".join(list_changes(found, config))
@@ -221,10 +223,9 @@ class TrainingFolder:
 
     def write_checkpoint(self, parts: Mapping[str, Mapping[str, Tensor]], document: Any) -> None:
         """Replace the checkpoint: tensors by part and name, and what JSON can hold."""
-        from mirrormargin.training.tensor_files import write_tensors
+        from mirrormargin.training.tensor_files import write_parts
 
-        tensors = {f"{part}/{k}": v for part, values in parts.items() for k, v in values.items()}
-        write_tensors(self.path / CHECKPOINT, tensors, document)
+        write_parts(self.path / CHECKPOINT, parts, document)
 
     def read_checkpoint(self) -> tuple[dict[str, dict[str, Tensor]], Any] | None:
         """Inverse of :meth:`write_checkpoint`; None if there is no checkpoint.
@@ -232,16 +233,9 @@ class TrainingFolder:
         Raises:
             TrainingError: If it is damaged.
         """
-        from mirrormargin.training.tensor_files import read_tensors
+        from mirrormargin.training.tensor_files import read_parts
 
-        if not self._has(CHECKPOINT):
-            return None
-        tensors, document = read_tensors(self.path / CHECKPOINT)
-        parts: dict[str, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            part, _, key = name.partition("/")
-            parts.setdefault(part, {})[key] = tensor
-        return parts, document
+        return read_parts(self.path / CHECKPOINT) if self._has(CHECKPOINT) else None
 
     def read_step(self) -> int | None:
         """The step that a resumed training starts after; None if there is no checkpoint.
@@ -277,6 +271,23 @@ class TrainingFolder:
         for name, weights in (("final", final), ("selected", selected)):
             write_tensors(self.path / WEIGHTS[name], weights, document)
 
+    def write_shrunk(
+        self,
+        source: TrainingFolder,
+        name: str,
+        weights: Mapping[str, Tensor],
+        architecture: Mapping[str, Any],
+    ) -> None:
+        """Write a model that was shrunk from the weights of this name of another folder."""
+        from mirrormargin.training.tensor_files import write_tensors
+
+        known = source._read_json(CONFIG) or {}
+        origin = f"the {name} weights of {source.path}"
+        self._write_json(CONFIG, {**known, "shrunk_from": origin}, indent=2)
+        self._write_json(INPUTS, source.read_inputs().describe_form(), ensure_ascii=False)
+        document = {"config": known["config"], "architecture": architecture}
+        write_tensors(self.path / WEIGHTS["selected"], weights, document)
+
     def find_weights(self, name: str = "selected") -> Path:
         """The file of the ``final`` or ``selected`` weights.
 
@@ -285,10 +296,12 @@ class TrainingFolder:
         """
         path = self.path / WEIGHTS[name]
         if not self._has(path.name):
-            raise TrainingError(
-                f"{path} does not exist, because the training has not ended: resume it with"
-                " mirrormargin train"
-            )
+            reason = "the training has not ended: resume it with mirrormargin train"
+            if self.shrunk_from is not None:
+                reason = "of a model that was shrunk there are selected weights alone: use those"
+                if name == "selected":
+                    reason = "mirrormargin shrink was stopped: call it again"
+            raise TrainingError(f"{path} does not exist, because {reason}")
         return path
 
     def read_weights(self, name: str = "selected") -> tuple[dict[str, Tensor], TrainingConfig]:
@@ -310,7 +323,7 @@ class TrainingFolder:
         """What :meth:`write_result` got; None for other models and earlier trainings."""
         from mirrormargin.training.tensor_files import read_document
 
-        found = read_document(self.find_weights("final"))
+        found = read_document(self.find_weights("selected"))
         architecture = found.get("architecture") if isinstance(found, dict) else None
         return architecture if isinstance(architecture, dict) else None
 
@@ -355,21 +368,6 @@ class TrainingFolder:
                 raise TrainingError(f"{self.path / SUMMARY} is damaged: it has no {key!r}")
         return summary
 
-    # -- files beside it
-
-    def name_pruned(self, share: float, format: str = "safetensors") -> Path:
-        """Where a pruned model goes if no file is named."""
-        return self.path / f"pruned-{share:g}{PRUNED[format]}"
-
-    def name_delta(self, num_values: int) -> Path:
-        """Where a delta goes if no file is named."""
-        return self.path / f"delta-{num_values}.safetensors"
-
-    def owns(self, path: Path) -> bool:
-        """Whether a path is one of the training's own files, which nothing else may replace."""
-        own = (CONFIG, METRICS, CHECKPOINT, INPUTS, SUMMARY, LOCK, *WEIGHTS.values())
-        return path.resolve() in [(self.path / name).resolve() for name in own]
-
     # -- private
 
     def _write_config(self, config: TrainingConfig, data: DataSet) -> None:
@@ -379,22 +377,3 @@ class TrainingFolder:
             "data": {"sha256": data.sha256, "size": len(data.train)},
         }
         self._write_json(CONFIG, document, indent=2)
-
-    def _has(self, name: str) -> bool:
-        return os.path.isfile(self.path / name)  # False for what cannot even be a path
-
-    def _list_files(self) -> list[Path]:
-        """Hidden files are those of a training that was killed at once."""
-        if not os.path.isdir(self.path):
-            return []
-        return [path for path in self.path.iterdir() if not path.name.startswith(".")]
-
-    def _read_json(self, name: str) -> dict[str, Any] | None:
-        path = self.path / name
-        if not self._has(name):
-            return None
-        return check_seal(path, read_json(path, error=TrainingError), error=TrainingError)
-
-    def _write_json(self, name: str, document: Mapping[str, Any], **options: Any) -> None:
-        text = json.dumps(seal(document), **options) + "\n"
-        write_atomically(self.path / name, lambda file: file.write(text.encode()))

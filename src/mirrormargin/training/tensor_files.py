@@ -41,9 +41,11 @@ __all__ = [
     "load_pruned",
     "measure_file_sizes",
     "read_document",
+    "read_parts",
     "read_tensors",
     "save_pruned",
     "to_torch_sparse",
+    "write_parts",
     "write_tensors",
 ]
 
@@ -79,6 +81,26 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         check_tensors(path, tensors, metadata)
         return tensors, document
+
+
+def write_parts(path: Path, parts: Mapping[str, Mapping[str, Tensor]], document: Any) -> None:
+    """Write tensors by part and name as :func:`write_tensors` does."""
+    tensors = {f"{part}/{k}": v for part, values in parts.items() for k, v in values.items()}
+    write_tensors(path, tensors, document)
+
+
+def read_parts(path: Path) -> tuple[dict[str, dict[str, Tensor]], Any]:
+    """Inverse of :func:`write_parts`.
+
+    Raises:
+        TrainingError: If the file is missing or damaged.
+    """
+    tensors, document = read_tensors(path)
+    parts: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        part, _, key = name.partition("/")
+        parts.setdefault(part, {})[key] = tensor
+    return parts, document
 
 
 def read_document(path: Path) -> Any:
