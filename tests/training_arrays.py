@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["METHODS", "REVIEWS", "SHARES", "TRAINING_EVIDENCE"]
+from mirrormargin.claims.stories import deltas, fitted
+
+__all__ = ["METHODS", "REVIEWS", "SHARES", "TRAINING_EVIDENCE", "make_deltas", "make_pruning"]
 
 P = np.array([1.1, 2.0, 3.0])
 S = 3
@@ -48,13 +50,15 @@ def _make_imdb() -> dict[str, Any]:
         "epochs": np.array([20, 24, 30])[:, None, None] + rng.integers(0, 3, (3, 1, S)),
         "train": np.full((3, 1, S), 99.5) + 0.01 * np.arange(S),
         "validation": validation[:, None],
-        "long_p": P,
-        "long_layers": np.array([2, 2, 2]),
-        "long_last": np.array([83.0, 81.5, 82.0]),
-        "long_train": np.array([99.5, 99.0, 98.0]),
-        "long_selected": np.array([83.4, 82.0, 82.5]),
-        "long_best": np.array([84.1, 82.9, 83.0]),
-        "long_epochs": np.array([80, 80, 160]),
+        "more_config": np.array(["imdb/tiny", "imdb/tiny", "imdb/small"]),
+        "more_p": P,
+        "more_layers": np.array([2, 2, 2]),
+        "more_seeds": np.array([3, 3, 1]),
+        "more_last": np.array([83.0, 81.5, 82.0]),
+        "more_train": np.array([99.5, 99.0, 98.0]),
+        "more_selected": np.array([83.4, 82.0, 82.5]),
+        "more_best": np.array([84.1, 82.9, 83.0]),
+        "more_epochs": np.array([80, 80, 160]),
     }
 
 
@@ -97,27 +101,29 @@ def _make_weights() -> dict[str, Any]:
     }
 
 
-def _make_selection() -> dict[str, Any]:
+def _make_selection(*names: str) -> dict[str, Any]:
     rng = _rng(3)
     words = [text.split() for text, _ in REVIEWS]
     longest, count = max(map(len, words)), len(words)
-    tokens = np.array([[row + [""] * (longest - len(row)) for row in words]] * 3)
+    tokens = np.array([[row + [""] * (longest - len(row)) for row in words]] * 2)
     position = np.array([place for _, place in REVIEWS])
-    weights = np.zeros((3, count, longest))
-    for j, sharp in enumerate((6.0, 3.0, 2.0)):
+    weights = np.zeros((2, count, longest))
+    for j, sharp in enumerate((6.0, 3.0)):
         for i, row in enumerate(words):
             attention = rng.random(len(row))
             attention[position[i]] += sharp * rng.random()
             weights[j, i, : len(row)] = attention / attention.sum()
     chosen = weights[:, np.arange(count), position]
     largest = weights.max(axis=-1)
-    spread = 1 - 0.1 * rng.random((3, S, 1))
+    spread = 1 - 0.1 * rng.random((2, S, 1))
+    kind = rng.random((2, S, 5))
     return {
-        "p": P,
+        "optimizer": np.array(names),
         "score": (chosen / largest)[:, None] * spread,
         "share": chosen[:, None] * spread,
         "top": np.repeat((chosen == largest)[:, None], S, axis=1),
-        "right": rng.random((3, S, count)) < 0.8,
+        "right": rng.random((2, S, count)) < 0.8,
+        "kind": kind / kind.sum(axis=-1, keepdims=True),
         "untrained": 0.4 + 0.1 * rng.random(S),
         "text": np.array([" ".join(row[1:-1]) for row in words]),
         "tokens": tokens,
@@ -190,18 +196,43 @@ def _make_fitted(seed: int) -> dict[str, Any]:
 
 
 def _make_vit() -> dict[str, Any]:
-    epoch = np.arange(10, 1001, 10)
-    rise = np.stack([1 - np.exp(-epoch / 150), 1 - np.exp(-epoch / 220)])
+    rng, epoch = _rng(4), np.arange(10, 1001, 10)
+    rise = np.stack([1 - np.exp(-epoch / 150), 1 - np.exp(-epoch / 220)])[:, None]
     histogram = _make_bins(np.array([1.0, 0.4]))
     return {
         "optimizer": np.array(["Adam", "MD p=1.1"]),
+        "lr": np.array([1e-3, 1.0]),
+        "setting": np.array(["lr0.001", "lr1"]),
         "epoch": epoch,
-        "accuracy": 30 + np.array([[51.5], [51.0]]) * rise + _rng(4).standard_normal((2, 100)),
-        "test": np.array([81.0, 80.5]),
+        "accuracy": 30 + np.array([[[51.5]], [[51.0]]]) * rise + rng.standard_normal((2, S, 100)),
+        "train": np.full((2, S), 99.0),
+        "test": np.array([[81.0], [80.5]]) + 0.1 * rng.standard_normal((2, S)),
         "near_zero": histogram[:, :, 0],
         "largest": np.array([[0.4, 0.4, 0.3], [0.9, 0.8, 0.6]]),
         "histogram": histogram,
         "bin_width": np.array(0.005),
+    }
+
+
+def make_deltas(seed: int) -> dict[str, Any]:
+    """Ours is a little behind full fine-tuning at 10,000 numbers, and others are further."""
+    rows = (
+        ("AdamW, all weights", 22_000_000, 86.0),
+        ("head alone", 0, 66.0),
+        ("centred MirrorAdam", 2_000, 84.0),
+        ("centred MirrorAdam", 10_000, 85.4),
+        ("centred MirrorAdam", 50_000, 85.7),
+        ("LoRA", 9_216, 82.0),
+        ("LoRA", 73_728, 85.6),
+        ("Fisher mask", 10_000, 81.0),
+    )
+    score = np.array([height for *_, height in rows])[:, None]
+    return {
+        "method": np.array([method for method, *_ in rows]),
+        "setting": np.array(["lr 0.01, p 1.1"] * len(rows)),
+        "numbers": np.array([numbers for _, numbers, _ in rows]),
+        "bytes": np.array([4_000 + 3.5 * numbers for _, numbers, _ in rows]),
+        "score": score + 0.1 * _rng(seed).standard_normal((len(rows), S)),
     }
 
 
@@ -234,7 +265,8 @@ TRAINING_EVIDENCE = {
     "imdb": _make_imdb(),
     "imdb-optimizers": _make_optimizers(),
     "imdb-weights": _make_weights(),
-    "token-selection": _make_selection(),
+    "token-selection": _make_selection("MirrorDescent p=1.1", "MirrorDescent p=2"),
+    "token-selection-adam": _make_selection("MirrorAdam p=1.05", "AdamW"),
     "pruning-imdb": make_pruning(METHODS, 10, 86.0, 50.0),
     "pruning-plain": make_pruning(
         np.array([f"MirrorDescent p={p}" for p in (1.1, 2, 3)]), 14, 72.0, 50.0
@@ -242,11 +274,12 @@ TRAINING_EVIDENCE = {
     "pruning-sst2": make_pruning(METHODS, 11, 82.0, 50.0),
     "pruning-mnist": make_pruning(METHODS, 12, 98.0, 10.0),
     "pruning-cifar10": make_pruning(METHODS, 13, 75.0, 10.0),
-    "fitted-mnist": _make_fitted(24),
+    **{story.name: _make_fitted(24 + k) for k, story in enumerate(fitted.STORIES)},
     "mnist": _make_curves(20, 98.0),
     "cifar10": _make_curves(21, 70.0),
     "mnli": _make_curves(22, 75.0),
     "civil": _make_curves(23, 90.0),
     "cifar10-vit": _make_vit(),
     "digits": _make_digits(),
+    **{story.name: make_deltas(30 + k) for k, story in enumerate(deltas.STORIES)},
 }

@@ -2,6 +2,7 @@
 
     python -m tools.delta_trainings [--tasks sst2 mrpc] [--methods center lora-8] [--workers 1]
     python -m tools.delta_trainings --list
+    python -m tools.delta_trainings --store
 
 Each method's settings are tuned on SST-2 with one seed, by the score on validation data at 10,000
 numbers, and then frozen: the best ones are trained on every task and seed and scored on test data.
@@ -12,4 +13,5 @@ trainings   what is trained: methods, grids, tasks, seeds
 methods     how each method trains, and what it stores
 peft_methods   those of the library peft
 run         one training, from data to scores
+table       what claims and figures read
 """

@@ -6,6 +6,7 @@ import argparse
 from concurrent.futures import ProcessPoolExecutor
 
 import tools.delta_trainings
+from tools.delta_trainings.table import store
 from tools.delta_trainings.trainings import NAMES, RECORDS, TASKS, Records, list_missing
 
 
@@ -20,8 +21,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--data-dir", default=None)
     parser.add_argument("--list", action="store_true", help="list what can be trained now")
+    parser.add_argument(
+        "--store", action="store_true", help="write what claims read, and train nothing"
+    )
     arguments = parser.parse_args()
     records = Records(RECORDS)
+    if arguments.store:
+        print("stored", *store(records))
+        return
     if arguments.list:
         for trial in list_missing(records, arguments.tasks, arguments.methods):
             print(trial.key)

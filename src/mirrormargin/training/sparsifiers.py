@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.optim import Optimizer
 
-from mirrormargin.geometry import LpPotential
 from mirrormargin.optim import SparsitySchedule
+from mirrormargin.optim.dual_state import find_potential
 from mirrormargin.optim.mirror_optimizer import MirrorOptimizer
 from mirrormargin.optim.shards import get_local
 from mirrormargin.training.config import GradualPruning, L1Penalty, Powerpropagation, Schedule
@@ -158,7 +158,7 @@ def _soften(optimizer: Optimizer, group: dict[str, Any], param: Tensor, amount: 
     if not isinstance(optimizer, MirrorOptimizer) or group["p"] == 2:
         weight.copy_(_shrink(weight, amount))
         return
-    potential, kept = LpPotential(group["p"]), optimizer.state[param].get("dual")
+    potential, kept = find_potential(group), optimizer.state[param].get("dual")
     dual = _shrink(potential.to_dual(weight) if kept is None else get_local(kept), amount)
     if kept is not None:
         get_local(kept).copy_(dual)

@@ -50,23 +50,27 @@ def test_each_kind_of_figure_can_be_a_file(name: str, tmp_path: Path) -> None:
     assert all(path.stat().st_size > 5000 for path in paths)
 
 
-def test_in_imdb_a_line_is_the_mean_over_seeds_and_long_runs_are_rows() -> None:
+def test_in_imdb_a_line_is_the_mean_over_seeds_and_other_trainings_are_rows() -> None:
     arrays, figure = TRAINING_EVIDENCE["imdb"], _build("imdb")
     for j, line in enumerate(figure.panels[0].series):
         np.testing.assert_allclose(line.y, arrays["validation"][j, 0].mean(axis=0))
         assert line.x[0] == 1
     rows = _read_table(figure)
-    assert [row["p"] for row in rows[3:]] == ["1.1, long run", "2, long run", "3, long run"]
+    assert [row["p"] for row in rows[3:]] == [
+        "1.1, imdb/tiny, seeds: 3",
+        "2, imdb/tiny, seeds: 3",
+        "3, imdb/small, seeds: 1",
+    ]
     assert rows[3]["best on test data, as published"] == "84.10"
     assert rows[0]["best on test data, as published"].startswith(
         f"{arrays['best_test'][0].mean():.2f} ± "
     )
 
 
-def test_without_long_runs_imdb_has_a_row_for_each_exponent() -> None:
-    figure = _build("imdb", long_p=None)
+def test_without_other_trainings_imdb_has_a_row_for_each_exponent() -> None:
+    figure = _build("imdb", more_p=None)
     assert [row["p"] for row in _read_table(figure)] == ["1.1", "2", "3"]
-    assert "Long runs" not in figure.caption
+    assert "Other trainings" not in figure.caption
 
 
 def test_optimizers_are_points_with_intervals_over_seeds() -> None:
@@ -104,6 +108,10 @@ def test_weights_tell_exact_zeros_from_underflow() -> None:
 def test_token_selection_compares_with_untrained_models() -> None:
     arrays, figure = TRAINING_EVIDENCE["token-selection"], _build("token-selection")
     *points, baseline = figure.panels[0].series
+    assert [bars.label for bars in figure.panels[2].series] == [
+        "MirrorDescent p=1.1",
+        "MirrorDescent p=2",
+    ]
     for j, one in enumerate(points):
         assert one.y[0] == pytest.approx(arrays["score"][j].mean())
     np.testing.assert_allclose(baseline.y, arrays["untrained"].mean())
@@ -114,7 +122,7 @@ def test_token_selection_compares_with_untrained_models() -> None:
 def test_texts_are_shaded_from_the_least_attention_to_the_largest() -> None:
     arrays, texts = TRAINING_EVIDENCE["token-selection"], _build("token-selection").texts
     assert texts is not None
-    assert texts.columns == ("p = 1.1", "p = 2", "p = 3")
+    assert texts.columns == ("MirrorDescent p=1.1", "MirrorDescent p=2")
     for i, (text, place) in enumerate(REVIEWS):
         for j, cell in enumerate(texts.rows[i]):
             assert list(cell.tokens) == text.split()
