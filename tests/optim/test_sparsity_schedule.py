@@ -365,6 +365,7 @@ def test_half_precision_is_ranked_by_what_its_weights_are(dtype, p):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own
 def test_compiled_torch_steps_hold_removed_weights_still():
+    torch._dynamo.reset()
     net, inputs, labels = make_net()
     optimizer = mm.MirrorAdam(net.parameters(), lr=torch.tensor(1e-2), p=1.1)
     schedule = mm.SparsitySchedule(optimizer, 0.9, NUM_STEPS, every=EVERY)

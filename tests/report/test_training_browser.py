@@ -28,7 +28,7 @@ def test_every_training_is_drawn_and_nothing_sticks_out(
 ) -> None:
     tab = open_tab(browser, training_page, size, scheme)
     plots = tab.query_selector_all(".plot")
-    assert len(plots) == 36
+    assert len(plots) == 40
     for plot in plots:
         ink = ".scatterlayer path, .barlayer path, .heatmaplayer image"
         assert len(plot.query_selector_all(ink)) >= 1
@@ -86,7 +86,7 @@ def test_on_a_phone_each_text_names_its_column(browser: Any, training_page: Path
     cell = tab.locator(f"{TEXTS} tbody td").first
     display, content = cell.evaluate(read)
     assert display == "block"
-    assert "p = 1.1" in content or "data-column" in content
+    assert "MirrorDescent p=1.1" in content or "data-column" in content
     tab.context.close()
 
 
@@ -94,5 +94,5 @@ def test_the_download_has_the_weights_of_tokens(tab: Any) -> None:
     with tab.expect_download() as waiting:
         tab.locator("#fig-token-selection [data-format=csv]").click()
     rows = list(csv.DictReader(io.StringIO(Path(waiting.value.path()).read_text())))
-    tokens = [row["x"] for row in rows if row["series"] == "p = 1.1 / text 1"]
+    tokens = [row["x"] for row in rows if row["series"] == "MirrorDescent p=1.1 / text 1"]
     assert tokens == REVIEWS[0][0].split()

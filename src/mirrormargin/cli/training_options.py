@@ -87,7 +87,7 @@ class SettingOptions:
     weight_decay: Annotated[Number | None, Parameter(group=OPTIMIZER)] = None
     center: Annotated[bool, Parameter(group=OPTIMIZER)] = False
     sparsity: Annotated[Share | None, Parameter(group=OPTIMIZER)] = None
-    groups: Annotated[Literal["heads", "units", "rows"] | None, Parameter(group=OPTIMIZER)] = None
+    groups: Annotated[Literal["rows", "heads", "units"] | None, Parameter(group=OPTIMIZER)] = None
     schedule: Annotated[
         Literal["constant", "cosine", "linear"] | None, Parameter(group=OPTIMIZER)
     ] = None

@@ -254,5 +254,5 @@ def _find_activation(module: Any) -> Callable[[Tensor], Tensor]:
         for name in path.split("."):
             found = getattr(found, name, None)
         if callable(found):
-            return found
+            return found  # pyright: ignore[reportReturnType]
     return torch.ones_like

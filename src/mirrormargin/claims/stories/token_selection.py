@@ -94,7 +94,7 @@ def collect_selection(methods: Sequence[Method], finals: Finals) -> Arrays:
 
 def _add_up_kinds(reviews: Sequence[dict[str, Any]]) -> list[float]:
     """How much attention falls on each of ``KINDS``, mean over reviews."""
-    totals = dict.fromkeys(KINDS, 0.0)
+    totals: dict[str, float] = dict.fromkeys(KINDS, 0.0)
     for review in reviews:
         for k, (token, weight) in enumerate(zip(review["tokens"], review["weights"], strict=True)):
             totals[_find_kind(token, k == review["position"])] += weight
