@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from mirrormargin.errors import MissingNumbaError
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE / "optim")]  # the catalogue, and what ranks do
+sys.path[:0] = [str(HERE), str(HERE / "optim"), str(HERE / "integrations")]  # what ranks do, too
 
 # A shell that starts the tests in the background lets them ignore interrupts, which some test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

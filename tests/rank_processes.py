@@ -44,7 +44,7 @@ class RankServer(ForkingServer):
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
         folder = Path(__file__).parent
-        super().__init__(path=(folder, folder / "optim"))
+        super().__init__(path=(folder, folder / "optim", folder / "integrations"))
         self.warm("rank_processes:prepare", list(modules))
 
     def run(self, function: str, count: int, *arguments: Any) -> list[str]:

@@ -15,6 +15,7 @@ __all__ = [
     "MarginBelowError",
     "MirrorMarginError",
     "MirrorMarginWarning",
+    "MissingLibraryError",
     "MissingNumbaError",
     "ModelError",
     "NonFiniteGradientError",
@@ -42,6 +43,10 @@ class MirrorMarginWarning(UserWarning):
 
 class MissingNumbaError(MirrorMarginError, ImportError):
     """Compiled code was asked for where Numba is absent, broken or switched off."""
+
+
+class MissingLibraryError(MirrorMarginError, ImportError):
+    """An integration was imported without the library that it is for."""
 
 
 class GeometryError(MirrorMarginError, ValueError):

@@ -12,8 +12,9 @@ from mirrormargin.cli import main
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))]
 
-# Whose Python reads what its commands wrote, or needs torchrun: see test_walks.py.
-WALKS = ["docs/theory-walk.md", "docs/many-machines.md"]
+# Whose Python reads what its commands wrote, or needs torchrun: see test_walks.py. Or needs other
+# libraries: see test_integrations.py.
+WALKS = ["docs/theory-walk.md", "docs/many-machines.md", "docs/integrations.md"]
 
 
 def read_blocks(page: str, language: str) -> list[str]:

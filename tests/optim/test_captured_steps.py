@@ -18,6 +18,7 @@ from mirrormargin import (
     MirrorAdam,
     MirrorDescent,
     OptimizerError,
+    mirror_groups,
 )
 
 # What torch imports to compile uses its own deprecated functions.
@@ -263,3 +264,61 @@ def test_a_tensor_of_nonsense_is_refused_when_it_is_given():
     for options in ({"lr": torch.tensor(-1.0)}, {"betas": (torch.tensor(2.0), 0.9)}):
         with pytest.raises(OptimizerError, match="give a number"):
             MirrorAdam(make_params(), capturable=True, **options)
+
+
+def _train_by(compiler, kind):
+    """Steps of loss, gradients, optimizer and scheduler: the weights, and how many graphs."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+        batches, labels = torch.randn(5, 12, 6), torch.randint(0, 2, (5, 12))
+    lr = torch.tensor(0.05, dtype=torch.float64)  # a number would be compiled into the step
+    optimizer = kind(mirror_groups(net, p=1.3), lr=lr)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.7)
+    backend, graphs = Counting(), []
+
+    def take_step(batch, label):
+        nn.functional.cross_entropy(net(batch), label).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step = torch.compile(take_step, backend=backend) if compiler else take_step
+    for batch, label in zip(batches, labels, strict=True):
+        step(batch, label)
+        scheduler.step()
+        graphs.append(backend.graphs)
+    return list(net.parameters()), graphs
+
+
+@pytest.mark.parametrize("kind", [MirrorAdam, MirrorDescent])
+def test_a_whole_training_step_compiles_once_and_follows_its_scheduler(kind):
+    torch._dynamo.reset()
+    twins, _ = _train_by(False, kind)
+    params, graphs = _train_by(True, kind)
+    assert graphs == [graphs[0]] * 5
+    for mine, theirs in zip(params, twins, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [MirrorAdam, MirrorDescent])
+@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_optimizers_of_several_exponents_compile_in_one_process(kind, backend):
+    """From the second one on p is a symbol, which stands for numbers that change."""
+    if backend == "inductor" and not shutil.which("g++"):
+        pytest.skip("inductor needs a C++ compiler")
+    torch._dynamo.reset()
+    for p in (1.1, 1.3, 2.0, 3.0, 1.7):
+        ends = []
+        for compiles in (False, True):
+            params = make_params()
+            lr = torch.tensor(0.02, dtype=torch.float64)
+            optimizer = kind(params, lr=lr, p=p, fused=False)
+            step = optimizer.step
+            if compiles:
+                step = torch.compile(step, backend=backend, fullgraph=True)
+            for k in range(2):
+                set_gradients(params, k)
+                step()
+            ends.append(params)
+        for mine, theirs in zip(*ends, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)

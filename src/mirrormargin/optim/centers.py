@@ -8,7 +8,7 @@ parts of a tensor find the same one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from mirrormargin.errors import OptimizerError
 from mirrormargin.optim.shards import add_up, find_entries, get_local, is_sharded, wrap_like
 from mirrormargin.optim.stochastic_rounding import mix
 
-__all__ = ["find_digests", "list_given", "set_centers"]
+__all__ = ["check_owners", "find_digests", "list_given", "set_centers"]
 
 _AT_ONCE = 2**20  # entries that are hashed together: temporaries stay small
 _MODULUS = 2**32
@@ -66,6 +66,16 @@ def list_given(states: Mapping[Tensor, Mapping[str, Any]]) -> dict[Tensor, dict[
         for param, state in states.items()
         if all(key in state for key in keys)
     }
+
+
+def check_owners(groups: Sequence[dict[str, Any]], given: Iterable[Tensor]) -> None:
+    """Raise unless the parameters that were given a centre are still those of the groups."""
+    known = {id(param) for group in groups for param in group["params"]}
+    if any(id(param) not in known for param in given):
+        raise OptimizerError(
+            "center_at() was called for parameters that the optimizer no longer has: call it after"
+            " they are replaced, as by Accelerate's prepare with FSDP2"
+        )
 
 
 def _pair_centers(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["check_saved", "leave_out_centers", "name_options", "restore"]
 
 _Saved = dict[str, Any]
+_OF_TORCH = {"differentiable"}  # which torch adds to the defaults of an optimizer that has loaded
 _BEFORE_STEPS = {"center", "center_digest", "scale"}  # what a tensor may have that made no step
 _DTYPES = {str(dtype): dtype for dtype in (torch.float32, torch.bfloat16)}
 
@@ -54,7 +55,7 @@ def check_saved(optimizer: MirrorOptimizer, state_dict: Any) -> _Saved:
     groups = _check_structure(optimizer, state_dict)
     completed = []
     for number, (saved, own) in enumerate(zip(groups, optimizer.param_groups, strict=True)):
-        missing = sorted(set(optimizer.defaults) - set(saved) - NEW.keys())
+        missing = sorted(set(optimizer.defaults) - set(saved) - NEW.keys() - _OF_TORCH)
         if missing:
             raise OptimizerError(
                 f"the saved group {number} has no {', '.join(missing)}: it was saved by "
@@ -150,8 +151,11 @@ def restore(
     for group, potential in zip(optimizer.param_groups, potentials, strict=True):
         group["potential"] = potential
     for saved_id, param, number, _ in _pair(optimizer, saved["param_groups"]):
+        found = saved["state"].get(saved_id)
+        if not found:
+            continue  # an empty state would stay behind where the parameter is replaced
         state, group = optimizer.state[param], optimizer.param_groups[number]
-        for key, value in saved["state"].get(saved_id, {}).items():
+        for key, value in found.items():
             if _is_kept(key, value):
                 state[key] = value.detach().clone()
                 adapt_state(state, key, param, find_kept_dtype(key, group, param))
@@ -162,7 +166,7 @@ def restore(
             else:
                 state[key] = value
         given = centers.get(param)
-        if given is None or not state:
+        if given is None:
             continue
         known = state.get("center_digest")
         if known is None and "center" in state:

@@ -189,6 +189,11 @@ class MirrorDescent(MirrorOptimizer):
                 "caution=True needs momentum: without it every step follows the gradient"
             )
         rule = group["step_rule"]
+        if rule == "polyak" and "min_lr" in group:
+            raise OptimizerError(
+                "OneCycleLR has written its own max_lr over the one that bounds Polyak's steps: use"
+                " another scheduler, such as CosineAnnealingLR"
+            )
         if group["clip"] is not None and rule != "constant":
             why = "divides by the norm" if rule == "normalized" else "needs the loss's own gradient"
             raise OptimizerError(
@@ -216,17 +221,19 @@ class MirrorDescent(MirrorOptimizer):
 
         Args:
             closure: Evaluates the model and returns the loss; called once, with gradients enabled.
-            loss: The loss at the current weights, for Polyak's rule without a closure.
+            loss: The loss at the current weights, for Polyak's rule. It counts more than that of a
+                closure, which may know a part of the batch alone.
 
         Returns:
             The closure's loss, or ``loss``.
         """
+        if loss is not None:
+            as_number(loss)  # refuses what is none, whether the rule needs it or not
         if closure is not None:
             check_function("closure", closure, "closure()", error=OptimizerError)
             with torch.enable_grad():
-                loss = closure()
-        elif loss is not None:
-            as_number(loss)  # refuses what is none, whether the rule needs it or not
+                evaluated = closure()
+            loss = evaluated if loss is None else loss
         batches = self._collect()
         mean_loss = self._average(batches, loss)
         if not self._is_admitted(batches) or not self._is_loss_admitted(batches, mean_loss):

@@ -18,7 +18,7 @@ from mirrormargin.arguments import check_kind, read_items
 from mirrormargin.errors import NonFiniteGradientError, OptimizerError
 from mirrormargin.geometry import LpPotential
 from mirrormargin.optim import checkpoints, options, plain
-from mirrormargin.optim.centers import list_given, set_centers
+from mirrormargin.optim.centers import check_owners, list_given, set_centers
 from mirrormargin.optim.dual_state import (
     find_potential,
     follow_weights,
@@ -68,7 +68,8 @@ class MirrorOptimizer(Optimizer):
             for name, value in options.NEW.items():
                 group.setdefault(name, value)  # pickled by an earlier version
         self._seen = {}  # unknown weights: compare them with the dual state before use
-        self._is_chosen = [True] * len(self.param_groups)
+        # Unpickled groups are taken as meant; of loaded ones it is known.
+        self.__dict__.setdefault("_is_chosen", [True] * len(self.param_groups))
         self._is_begun = False
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -254,6 +255,7 @@ class MirrorOptimizer(Optimizer):
     def _begin(self) -> None:
         """Look at the weights before the first step."""
         if not self._is_begun:
+            check_owners(self.param_groups, self._given)
             check_starts([self._describe_start(*one) for one in self._list_params()])
             self._is_begun = True
 

@@ -18,12 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mirrormargin.arguments import check_choice
 from mirrormargin.errors import OptimizerError
 from mirrormargin.optim.mirror_optimizer import MirrorOptimizer
 from mirrormargin.optim.removal import Member
 from mirrormargin.optim.shards import add_up_all, find_offset, get_local
 
-__all__ = ["PartLayer", "Parts", "Slot", "find_parts", "find_rows", "mark_weakest"]
+__all__ = ["PartLayer", "Parts", "Slot", "find_parts", "find_rows", "mark_weakest", "read_parts"]
 
 ROUNDING = 1e-9
 
@@ -110,8 +111,8 @@ class Parts:
             OptimizerError: If it does not step one of them.
         """
         known = {
-            id(param): Member(optimizer, group, param)
-            for group in optimizer.param_groups
+            id(param): Member(optimizer, number, param)
+            for number, group in enumerate(optimizer.param_groups)
             for param in group["params"]
         }
         for layer in self.layers:
@@ -150,7 +151,20 @@ class Parts:
 
     @property
     def removed_share(self) -> float:
-        return sum(int(one.sum()) for one in self.removed) / self.num_parts
+        flags = self.removed or [layer.score() == 0 for layer in self.layers]  # of a resumed one
+        return sum(int(one.sum()) for one in flags) / self.num_parts
+
+
+def read_parts(groups: Any, model: nn.Module | None, params: Sequence[Tensor]) -> Parts:
+    """The parts that the option ``groups`` of a schedule of these parameters names."""
+    if isinstance(groups, Parts):
+        return groups
+    check_choice("groups", groups, ("rows", "heads", "units"), error=OptimizerError)
+    if groups == "rows":
+        return find_rows(params)
+    if model is None:
+        raise OptimizerError(f"groups={groups!r} are found in a model: give model=...")
+    return find_parts(model, groups)
 
 
 def mark_weakest(scores: Tensor, count: int) -> Tensor:

@@ -33,8 +33,13 @@ AVERAGES = ("exp_avg", "momentum_buffer")  # of gradients
 class Member:
     """A parameter under a schedule, with its group and what the optimizer keeps of it."""
 
-    def __init__(self, optimizer: MirrorOptimizer, group: dict[str, Any], param: Tensor) -> None:
-        self.optimizer, self.group, self.param = optimizer, group, param
+    def __init__(self, optimizer: MirrorOptimizer, number: int, param: Tensor) -> None:
+        self.optimizer, self.number, self.param = optimizer, number, param
+
+    @property
+    def group(self) -> dict[str, Any]:
+        """Its group as it is now: loading a checkpoint makes new ones."""
+        return self.optimizer.param_groups[self.number]
 
     @property
     def state(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from mirrormargin.arguments import (
     check_choice,
@@ -26,15 +27,15 @@ from mirrormargin.arguments import (
     show,
 )
 from mirrormargin.errors import OptimizerError
-from mirrormargin.optim.masks import REMOVED, Removed
+from mirrormargin.optim.masks import MASK, REMOVED, Removed
 from mirrormargin.optim.mirror_optimizer import MirrorOptimizer
-from mirrormargin.optim.parts import Parts, find_parts, find_rows
+from mirrormargin.optim.parts import Parts, read_parts
 from mirrormargin.optim.patterns import Pattern
 from mirrormargin.optim.ranking import rank_smallest
 from mirrormargin.optim.removal import FIRST, Member, remove_compiled
 from mirrormargin.optim.shards import add_up_all, get_local
 
-__all__ = ["SparsitySchedule"]
+__all__ = ["SparsitySchedule", "find_mirror_optimizer"]
 
 ROUNDING = 1e-9  # 0.29 * 100 is 28.999999999999996
 
@@ -58,7 +59,8 @@ class SparsitySchedule:
     written, and takes part in the next ranking.
 
     Args:
-        optimizer: A :class:`MirrorAdam` or :class:`MirrorDescent`.
+        optimizer: A :class:`MirrorAdam` or :class:`MirrorDescent`, or what Accelerate or Lightning
+            have wrapped one in.
         share: Of the weights that are removed in the end.
         num_steps: Of the whole training: :meth:`step` is called so often.
         start: Share of the steps after which weights begin to be removed.
@@ -96,7 +98,7 @@ class SparsitySchedule:
 
     def __init__(
         self,
-        optimizer: MirrorOptimizer,
+        optimizer: Optimizer,
         share: float,
         num_steps: int,
         start: float = 0.0,
@@ -111,8 +113,7 @@ class SparsitySchedule:
         removed: Removed = "forgotten",
         regrow: float = 0.0,
     ) -> None:
-        hint = "a MirrorAdam or MirrorDescent (at p = 2 they are AdamW and SGD)"
-        check_kind("optimizer", optimizer, MirrorOptimizer, hint, error=OptimizerError)
+        optimizer = find_mirror_optimizer(optimizer)
         number = {"least": 0.0, "error": OptimizerError}
         self.share = check_number("share", share, below=1.0, **number)
         self.num_steps = check_count("num_steps", num_steps, error=OptimizerError)
@@ -124,6 +125,7 @@ class SparsitySchedule:
         check_choice("removed", removed, REMOVED, error=OptimizerError)
         self.optimizer, self.scope = optimizer, scope
         self.pattern = None if pattern is None else Pattern.read(pattern, self.share)
+        self.removed = removed
         self.num_calls = 0
         self._members = _choose_members(optimizer, params)
         self.parts = None
@@ -131,7 +133,7 @@ class SparsitySchedule:
             hint = "in which to look for heads or units"
             check_kind("model", model, nn.Module, hint, error=OptimizerError)
         if groups is not None:
-            self.parts = _read_parts(groups, model, self._members)
+            self.parts = read_parts(groups, model, [member.param for member in self._members])
             self._members = self.parts.join(optimizer)
         self._refuse_combinations(removed)
         if self.pattern is not None:
@@ -144,6 +146,15 @@ class SparsitySchedule:
                     " another schedule: give both the same"
                 )
             member.group["removed"] = removed
+        # torch's distributed checkpoints load what a fresh state has, so masks have to be there.
+        # Pinned by ``test_distributed_checkpoints_hold_masks``.
+        self._hook = optimizer.register_state_dict_pre_hook(self._open_masks)
+        self._is_resumed = False
+
+    def _open_masks(self, _: Optimizer) -> None:
+        for member in self._members:
+            if member.state:
+                member.open_mask()
 
     def _refuse_combinations(self, removed: str) -> None:
         if self.regrow and removed != "forgotten":
@@ -189,11 +200,12 @@ class SparsitySchedule:
         Raises:
             OptimizerError: If ``regrow`` needs a gradient that is not there.
         """
-        if self.is_over:
-            self.num_calls += 1
-            return
+        if self._is_resumed:
+            self._check_masks()
         self.num_calls += 1
         first, last = self._find_course()
+        if self.num_calls > last:
+            return
         is_due = self.num_calls > first and self.num_calls % self.every == 0
         if is_due or self.num_calls == last:
             self.rank(self.share_at(self.num_calls))
@@ -202,6 +214,7 @@ class SparsitySchedule:
     def rank(self, share: float) -> None:
         """Remove this share of the weights now; :meth:`step` calls it."""
         share = check_number("share", share, least=0.0, most=1.0, error=OptimizerError)
+        self._check_members()
         if self.parts is not None:
             self.parts.remove(share)
         elif self.scope == "global":
@@ -209,6 +222,30 @@ class SparsitySchedule:
         else:
             for member in self._members:
                 self._rank_together([member], share)
+
+    def _check_members(self) -> None:
+        """Raise unless the optimizer still steps them; groups that were loaded learn of them."""
+        known = {id(param) for group in self.optimizer.param_groups for param in group["params"]}
+        for member in self._members:
+            if id(member.param) not in known:
+                raise OptimizerError(
+                    "the optimizer has other parameters than when the schedule was made: make it"
+                    " after they are replaced, as by Accelerate's prepare with FSDP2"
+                )
+            member.group["removed"] = self.removed
+
+    def _check_masks(self) -> None:
+        """Raise if weights were removed before a checkpoint, and it is not known which."""
+        self._is_resumed = False
+        first, last = self._find_course()
+        first_ranking = min(last, (math.floor(first) // self.every + 1) * self.every)
+        is_known = any(MASK in member.state for member in self._members)
+        if self.num_calls >= first_ranking and not is_known:
+            raise OptimizerError(
+                f"the schedule continues after step {self.num_calls}, and the optimizer does not"
+                " know what was removed: load its checkpoint as well, and make the schedule before"
+                " one of torch.distributed is loaded"
+            )
 
     def _rank_together(self, members: Sequence[Member], share: float) -> None:
         params = [member.param for member in members]
@@ -265,10 +302,12 @@ class SparsitySchedule:
 
     @property
     def removed_share(self) -> float:
-        """The share of the weights that is removed now."""
+        """The share of the weights that is removed now; where ranks share them, ask on all."""
         if self.parts is not None:
             return self.parts.removed_share
         total = sum(member.param.numel() for member in self._members)
+        if not total:  # finalized
+            return 0.0
         return _count_removed(self._members) / total
 
     @torch.no_grad()
@@ -277,6 +316,7 @@ class SparsitySchedule:
 
         If training goes on, they move again.
         """
+        self._hook.remove()
         for member in self._members:
             member.release()
             member.group.pop("removed", None)
@@ -302,6 +342,15 @@ class SparsitySchedule:
                 )
         num_calls = state_dict.get("num_calls")
         self.num_calls = check_count("num_calls", num_calls, least=0, error=OptimizerError)
+        self._is_resumed = True
+
+
+def find_mirror_optimizer(optimizer: Any) -> MirrorOptimizer:
+    """The optimizer itself, or the one inside what Accelerate or Lightning wraps around it."""
+    inner = getattr(optimizer, "optimizer", None)
+    hint = "a MirrorAdam or MirrorDescent (at p = 2 they are AdamW and SGD)"
+    found = inner if isinstance(inner, MirrorOptimizer) else optimizer
+    return check_kind("optimizer", found, MirrorOptimizer, hint, error=OptimizerError)
 
 
 def _count_removed(members: Sequence[Member]) -> int:
@@ -313,8 +362,8 @@ def _choose_members(
     optimizer: MirrorOptimizer, params: Iterable[Tensor | str] | None
 ) -> list[Member]:
     everything = [
-        (Member(optimizer, group, param), name)
-        for group in optimizer.param_groups
+        (Member(optimizer, number, param), name)
+        for number, group in enumerate(optimizer.param_groups)
         for param, name in zip(
             group["params"], group.get("param_names", [""] * len(group["params"])), strict=True
         )
@@ -349,14 +398,3 @@ def _pick(everything: Sequence[tuple[Member, str]], params: Iterable[Tensor | st
             )
         chosen |= {id(member.param): member for member in found}
     return list(chosen.values())
-
-
-def _read_parts(groups: Any, model: nn.Module | None, members: Sequence[Member]) -> Parts:
-    if isinstance(groups, Parts):
-        return groups
-    check_choice("groups", groups, ("rows", "heads", "units"), error=OptimizerError)
-    if groups == "rows":
-        return find_rows([member.param for member in members])
-    if model is None:
-        raise OptimizerError(f"groups={groups!r} are found in a model: give model=...")
-    return find_parts(model, groups)
