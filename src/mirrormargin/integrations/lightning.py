@@ -32,7 +32,7 @@ except ImportError:
 __all__ = ["PolyakCallback", "SparsityCallback"]
 
 
-class SparsityCallback(Callback):
+class SparsityCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
     """Removes a rising share of the weights: a :class:`SparsitySchedule` of the whole training.
 
     It counts the steps of the optimizer, in automatic and in manual optimization. Its state is in
@@ -102,7 +102,7 @@ class SparsityCallback(Callback):
         self._saved = state_dict
 
 
-class PolyakCallback(Callback):
+class PolyakCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
     """Tells ``MirrorDescent(step_rule="polyak")`` the loss of each step.
 
     It is the sum over the batches whose gradients are accumulated, as they are differentiated.
