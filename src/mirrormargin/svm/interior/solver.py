@@ -31,7 +31,6 @@ from mirrormargin.svm.interior.program import (
     rounding,
 )
 from mirrormargin.svm.interior.separability import SEPARABLE, Separability
-from mirrormargin.svm.interior.soft_barrier import follow_barrier
 
 __all__ = ["refuse_row", "solve_program"]
 
@@ -42,7 +41,6 @@ OUT_OF_RANGE = "leaves floating point: scale tokens, queries or C, or take anoth
 LENGTHENINGS = 4  # of a w whose least lead is below one, by its rounding alone
 UNSETTLED = 1e-3  # a gap at which the path of a tiny margin has lost its way
 MANY_STEPS = 50  # after which a w that was not found is looked for in rational numbers
-FEW_STEPS = 50  # after which a soft margin at p <= 2 is left to its dual barrier
 EXACT = "shortest w, in rational numbers"  # the method
 TINY_MARGIN = 1e-6  # below this share of the rows a margin that was not found is called tiny
 
@@ -132,8 +130,6 @@ class _Solve:
         self.lam[program.equality] = 0.0
         self.iterations = 0
         self.separability = Separability(self.scaled, self.lam, max_iter)
-        is_soft = program.cap is not None and not program.equality.any()
-        self.has_barrier = is_soft and program.p <= 2
 
     def run(self, target: float, start: Array | None) -> Outcome:
         """Follow paths until one has a gap of at most ``target``."""
@@ -175,14 +171,9 @@ class _Solve:
         if self.program.p > 2:
             return self._raise_exponent(target)
         path = self._follow(self.scaled, target, (None, self.lam), self.separability.watch)
-        if path.stopped or path.bounds.gap <= target:
+        if self.program.p == 2 or path.stopped or path.bounds.gap <= target:
             return path
-        if self.has_barrier:
-            left = max(self.max_iter - self.iterations, 1)
-            path = follow_barrier(self.scaled, target, left, self.lam)
-            self.iterations += path.iterations
-            return path
-        return path if self.program.p == 2 else self._lower_exponent(target)
+        return self._lower_exponent(target)
 
     def _raise_exponent(self, target: float) -> Path:
         """Above 2: first a w that separates, at p = 2."""
@@ -232,7 +223,6 @@ class _Solve:
         warm: bool = False,
     ) -> Path:
         left = max(self.max_iter - self.iterations - self.separability.iterations, 1)
-        left = min(left, FEW_STEPS) if self.has_barrier else left
         path = follow_path(program, target, left, start, watch, warm=warm)
         self.iterations += path.iterations
         return path
