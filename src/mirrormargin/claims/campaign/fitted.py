@@ -131,7 +131,8 @@ FITTED: dict[str, tuple[Method, ...]] = {
             "Polyak": _vary_cap(0.1, 0.3, 1.0, 3.0),
             "Adam": _vary_rate(ADAM, 3e-4, 1e-3, 3e-3, 1e-2),
         },
-        trial_epochs=60,
+        seeds=(0,),
+        trial_epochs=20,
     ),
     "mnli-subset/fitted": _fit(
         find_configuration("mnli-subset/fitted"),
@@ -175,10 +176,10 @@ CONVERGED = tuple(
         trial_epochs=100,
     )
     for name, base, rates in (
-        ("Adam", ADAM, (3e-4, 1e-3, 3e-3, 1e-2)),
+        ("Adam", ADAM, (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)),
         ("MD p=1.1", mirror_descent(1.1), (0.1, 0.3, 1.0, 3.0)),
         ("MD p=1.1 + momentum", mirror_descent(1.1, momentum=0.9), (0.01, 0.03, 0.1, 0.3)),
-        ("MirrorAdam p=1.1", mirror_adam(1.1), (3e-4, 1e-3, 3e-3, 1e-2)),
+        ("MirrorAdam p=1.1", mirror_adam(1.1), (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)),
     )
 )
 
