@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from mirrormargin.claims.campaign.grid_search import (
     list_runs,
     rate,
 )
+from mirrormargin.claims.campaign.league import BLOCKS, LEAGUE
 from mirrormargin.claims.campaign.records import (
     do_campaign,
     find_missing,
@@ -22,10 +24,13 @@ from mirrormargin.claims.campaign.records import (
     read_records,
     write_record,
 )
+from mirrormargin.data import load_data
 from mirrormargin.errors import ClaimError
 from mirrormargin.runs import hold_lock
+from mirrormargin.training.building import build_model
 from mirrormargin.training.config import DataConfig, ImageModel, OptimizerConfig, Seeds
 from mirrormargin.training.configurations import find_configuration
+from mirrormargin.training.sparsity import select_matrices
 from mirrormargin.training.summary import SHARES
 
 SMALL = replace(
@@ -126,6 +131,41 @@ def test_fastest_falling_training_loss_can_choose():
     assert choose({"0.5": 9}, {"0.5": 20, "0.1": 30}, {"0.5": 5}) == ("lr0.003", False)
     assert choose({"0.5": 9}, {"0.5": 10}, {"0.5": 8}) == ("lr0.01", True)
     assert choose({}, {}, {}, losses=(0.9, 0.8, 2.0)) == ("lr0.003", False)
+
+
+def test_a_method_takes_the_setting_that_another_one_has_found():
+    other = replace(METHOD, name="elsewhere", tuned=METHOD)
+    assert list_runs(other, dict([make("lr0.001"), make("lr0.003")])) == []
+    runs = list_runs(other, whole_grid(50, 70, 60))
+    assert [run.key for run in runs] == [
+        f"digits-tiny/elsewhere/lr0.003-seed{seed}" for seed in (0, 1)
+    ]
+    assert all(run.with_test for run in runs)
+    failed = whole_grid(50, 70, 60, failed="the loss is nan")
+    assert list_runs(other, failed) == []
+
+
+def test_smaller_losses_are_better():
+    language = find_configuration("shakespeare/char").as_dict()
+    _, better = make("lr0.01", 1.5, [1.6] * len(SHARES), config=language)
+    _, worse = make("lr0.01", 1.6, [1.9] * len(SHARES), config=language)
+    assert rate(better) > rate(worse) > rate({"failed": "nan"})
+    assert rate(better, (0.9,)) == -1.6 > rate(worse, (0.9,))
+
+
+@pytest.mark.parametrize("config", LEAGUE)
+def test_ways_of_the_league_have_as_many_settings_and_steps(config):
+    methods = LEAGUE[config]
+    assert {len(method.grid) for method in methods} == {8}
+    configs = [(method, one) for method in methods for one in method.grid.values()]
+    assert all(one.sparsifier is None or one.sparsifier.share in m.removed for m, one in configs)
+    assert len({(one.epochs, one.schedule, one.warmup, one.data) for _, one in configs}) == 1
+
+
+def test_the_league_gives_p_to_the_matrices_of_blocks_alone():
+    model = build_model(SMALL, load_data("digits", num_train=60))
+    names = {n for n, _ in model.named_parameters() if fnmatchcase(n, BLOCKS)}
+    assert names == set(select_matrices(model, "blocks"))
 
 
 def test_settings_can_be_tried_for_fewer_epochs():

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirrormargin.claims.campaign import compared_methods, fitted
+from mirrormargin.claims.campaign import compared_methods, fitted, league
 from mirrormargin.claims.campaign.grid_search import Method
 from mirrormargin.cli import main
 from mirrormargin.training.config import OptimizerConfig
@@ -39,6 +39,7 @@ def campaign(tmp_path, monkeypatch, capfd):
     """A function that runs the command in a folder and gives its exit code and lines."""
     monkeypatch.setattr(compared_methods, "METHODS", METHODS)
     monkeypatch.setattr(fitted, "METHODS", ())
+    monkeypatch.setattr(league, "METHODS", ())
     monkeypatch.chdir(tmp_path)
 
     def call(*argv):
@@ -169,14 +170,14 @@ def test_a_wrong_input_is_one_line_and_exit_2(campaign, tmp_path, argv, message)
 PROGRAM = """
 import sys
 from dataclasses import replace
-from mirrormargin.claims.campaign import compared_methods, fitted
+from mirrormargin.claims.campaign import compared_methods, fitted, league
 from mirrormargin.claims.campaign.grid_search import Method
 from mirrormargin.cli import main
 from mirrormargin.training.configurations import find_configuration
 
 if __name__ == "__main__":
     config = replace(find_configuration("digits/tiny"), epochs=100_000)
-    fitted.METHODS = ()
+    fitted.METHODS = league.METHODS = ()
     compared_methods.METHODS = (Method("digits/tiny", "long", {"a": config, "b": config}),)
     sys.exit(main(["campaign"]))
 """

@@ -156,6 +156,33 @@ def test_gradual_pruning_removes_the_smallest_of_all_matrices_together(model):
     assert before[after == 0].max() < before[after != 0].min()
 
 
+def test_without_memory_weights_return_until_the_course_ends(model):
+    sparsifier = build_sparsifier(GradualPruning(0.5, 0.0, 0.8, memoryless=True), model, 1)
+    matrices = select_matrices(model, "blocks").values()
+
+    def revive():
+        """Make removed weights the largest ones, and say which they are."""
+        removed = [matrix.detach() == 0 for matrix in matrices]
+        for matrix, mask in zip(matrices, removed, strict=True):
+            matrix.data[mask] = 1e3
+        return removed
+
+    def is_alive(removed):
+        return [bool(matrix[mask].all()) for matrix, mask in zip(matrices, removed, strict=True)]
+
+    sparsifier.after_step(20, 100)
+    removed = revive()
+    assert all(mask.any() for mask in removed)
+    for step in (21, 40):  # nothing holds them between two rankings, and they win the next
+        sparsifier.after_step(step, 100)
+        assert all(is_alive(removed))
+    sparsifier.after_step(80, 100)
+    for step in (81, 100):  # from the end of the course on a removed weight stays removed
+        removed = revive()
+        sparsifier.after_step(step, 100)
+        assert not any(is_alive(removed))
+
+
 def test_masks_are_taken_back(model, data):
     sparsifier = build_sparsifier(GradualPruning(0.8), model, 1)
     sparsifier.after_step(100, 100)

@@ -86,12 +86,12 @@ def campaign(
         runs: Where trainings keep their weights.
         store: Also write there the tables that claims are examined on, from complete records.
     """
-    from mirrormargin.claims.campaign import compared_methods, fitted
+    from mirrormargin.claims.campaign import compared_methods, fitted, league
 
     # Those of the published sizes would take days: they are made only if they are named.
     is_named = any("paper" in pattern for pattern in only)
     published = (*compared_methods.PAPER, *compared_methods.PAPER_VIT) if is_named else ()
-    small = (*compared_methods.METHODS, *fitted.METHODS)
+    small = (*compared_methods.METHODS, *fitted.METHODS, *league.METHODS)
     chosen = _choose_methods((*small, *published), only)
     if list_:
         _print_list(chosen, records)

@@ -180,12 +180,14 @@ class GradualPruning(Settings):
     """Block matrices are pruned by magnitude while they train, to ``share`` zeros.
 
     The share of zeros grows as ``share (1 - (1 - s)^3)``, s going from 0 to 1 between the shares
-    ``start`` and ``end`` of all steps (Zhu and Gupta, 2017).
+    ``start`` and ``end`` of all steps (Zhu and Gupta, 2017). With ``memoryless`` all weights train
+    on between two rankings and any of them may come back, until the course ends.
     """
 
     share: float
     start: float = 0.2
     end: float = 0.8
+    memoryless: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

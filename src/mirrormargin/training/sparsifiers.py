@@ -2,7 +2,8 @@ r"""Other ways to make block matrices sparse, to compare mirror descent with.
 
 L1Penalty          gradient <- gradient + strength * sign(w)            (subgradient of the l1 norm)
 Powerpropagation   w = theta |theta|^(alpha-1), theta trained           (Schwarz et al., 2021)
-GradualPruning     w <- mask * w, the mask shrinking on a cubic course  (Zhu and Gupta, 2017)
+GradualPruning     w <- mask * w, the mask shrinking on a cubic course  (Zhu and Gupta, 2017);
+                   memoryless, w is masked only where it is ranked, and may come back
 
 A Schedule is not another way, but that of :class:`mirrormargin.SparsitySchedule`. Beside any of
 them :func:`soften` has the proximal step of an l1 penalty,
@@ -98,18 +99,22 @@ class _Gradual(Sparsifier):
     @torch.no_grad()
     def after_step(self, step: int, num_steps: int) -> None:
         start, end = self.config.start * num_steps, self.config.end * num_steps
-        if step >= start and (step % MASK_EVERY == 0 or step == num_steps):
+        may_return = self.config.memoryless and step < end
+        is_ranked = step >= start and (step % MASK_EVERY == 0 or step == num_steps)
+        if is_ranked:
             progress = min((step - start) / (end - start), 1.0)
-            self._shrink(self.config.share * (1 - (1 - progress) ** 3))
-        for name, matrix in self.matrices.items():
-            matrix.mul_(self.masks[name])
+            self._rank(self.config.share * (1 - (1 - progress) ** 3), may_return)
+        if is_ranked or not may_return:
+            for name, matrix in self.matrices.items():
+                matrix.mul_(self.masks[name])
 
-    def _shrink(self, share: float) -> None:
+    def _rank(self, share: float, may_return: bool) -> None:
         """Let the masks keep the largest entries of all matrices together; pruned ones are 0."""
         ranked = rank_magnitudes([get_whole(m) for m in self.matrices.values()], share)
         if ranked.num_smallest:
             for name, matrix in self.matrices.items():
-                self.masks[name] &= matrix.abs() > ranked.threshold
+                is_kept = matrix.abs() > ranked.threshold
+                self.masks[name] = is_kept if may_return else self.masks[name] & is_kept
 
     def tensors(self) -> dict[str, Tensor]:
         return dict(self.masks)

@@ -24,11 +24,12 @@ import numpy as np
 
 from mirrormargin.training.config import Seeds, TrainingConfig
 from mirrormargin.training.summary import SHARES
+from mirrormargin.training.tasks import Task, read_task
 
 __all__ = ["Method", "Run", "choose_setting", "describes", "is_at_edge", "list_runs"]
 
 Records = Mapping[str, dict[str, Any]]
-NOT_LEARNT = 10.0  # points of validation accuracy behind the first seed
+NOT_LEARNT = 10.0  # points of validation accuracy behind the first seed, or half a nat of loss
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Method:
             them. Without a name a method has its own.
         by_training_loss: Whether a setting is rated by how fast its training loss falls.
         trial_epochs: Length of the grid's trainings, if shorter than that of the chosen one.
+        tuned: Another method with the same settings, whose choice it takes instead of trying them.
     """
 
     config: str
@@ -56,6 +58,12 @@ class Method:
     records_of: str = ""
     by_training_loss: bool = False
     trial_epochs: int | None = None
+    tuned: Method | None = None
+
+    @property
+    def task(self) -> Task:
+        """What its trainings are judged by."""
+        return next(iter(self.grid.values())).task
 
     @property
     def folder(self) -> str:
@@ -131,6 +139,9 @@ def _agree(one: Any, two: Any) -> bool:
 
 def list_runs(method: Method, records: Records) -> list[Run]:
     """The runs of a method that can be made now: first the grid, then the chosen setting's."""
+    if method.tuned is not None:
+        is_chosen = any(run.with_test for run in list_runs(method.tuned, records))
+        return method.list_seeds(choose_setting(method, records)) if is_chosen else []
     grid = [method.make_trial(setting) for setting in method.grid]
     if len(grid) > 1:
         is_tried = all(run.is_done(records) for run in grid)
@@ -145,6 +156,8 @@ def choose_setting(method: Method, records: Records) -> str:
 
     A setting with which another seed did not learn is passed over for the next best.
     """
+    if method.tuned is not None:
+        return choose_setting(method.tuned, records)
     if len(method.grid) == 1:
         return next(iter(method.grid))
     first = {setting: records[method.make_trial(setting).key] for setting in method.grid}
@@ -152,7 +165,7 @@ def choose_setting(method: Method, records: Records) -> str:
     for setting in ranked:
         if "failed" in first[setting]:
             break
-        level = rate(first[setting]) - NOT_LEARNT
+        level = rate(first[setting]) - NOT_LEARNT * method.task.tolerance
         known = [
             records[run.key]
             for run in method.list_seeds(setting)
@@ -175,14 +188,18 @@ def _rank(method: Method, setting: str, record: dict[str, Any]) -> tuple[float, 
 
 
 def rate(record: dict[str, Any], removed: tuple[float, ...] = ()) -> float:
-    """The accuracy by which a setting is rated, -1 if its training failed."""
+    """What a setting is rated by, larger for a better one: accuracy, or the loss below 0.
+
+    A training that failed comes last.
+    """
     if "failed" in record:
-        return -1.0
+        return -np.inf
     validation = record["validation"]
-    if not removed:
-        return validation["selected"]
-    frontier = dict(zip(SHARES, validation["frontier"]["blocks"], strict=True))
-    return float(np.mean([frontier[share] for share in removed]))
+    found = validation["selected"]
+    if removed:
+        frontier = dict(zip(SHARES, validation["frontier"]["blocks"], strict=True))
+        found = float(np.mean([frontier[share] for share in removed]))
+    return found if read_task(record.get("config", {})).is_larger_better else -found
 
 
 def rate_training_loss(record: dict[str, Any]) -> tuple[int, float]:
