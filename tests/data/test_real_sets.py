@@ -121,6 +121,16 @@ def test_mnist_is_complete(real_data):
     assert rows["train"].isdisjoint(rows["validation"])
 
 
+def test_fashion_is_complete(real_data):
+    data = load_data("fashion", data_dir=real_data)
+    counts = count(data)
+    assert np.add(counts["train"], counts["validation"]).tolist() == [6000] * 10
+    assert counts["test"] == [1000] * 10
+    assert data.mean == pytest.approx((0.2860,), abs=1e-3)
+    assert data.std == pytest.approx((0.3530,), abs=1e-3)
+    assert "Fashion-MNIST" in data.note
+
+
 @pytest.mark.slow
 def test_cifar10_is_complete(real_data):
     data = load_data("cifar10", data_dir=real_data)

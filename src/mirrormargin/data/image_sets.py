@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,18 @@ Labels = NDArray[np.int64]
 NUM_HELD = 5_000
 BLOCK = 500  # images at a time: memory that is used again is faster than new memory
 DIGITS = tuple("0123456789")
+CLOTHES = (
+    "T-shirt",
+    "trousers",
+    "pullover",
+    "dress",
+    "coat",
+    "sandal",
+    "shirt",
+    "sneaker",
+    "bag",
+    "boot",
+)
 CIFAR_CLASSES = (
     "airplane",
     "automobile",
@@ -50,13 +63,13 @@ class ImageSet:
     read: Callable[[list[Path]], tuple[Arrays, str]]
 
 
-def read_mnist(paths: list[Path]) -> tuple[Arrays, str]:
-    """Handwritten digits, 1 x 28 x 28."""
+def read_mnist(paths: list[Path], what: str = "MNIST (LeCun et al. 1998)") -> tuple[Arrays, str]:
+    """Handwritten digits, or anything in the same format: 1 x 28 x 28."""
     images, labels, test_images, test_labels = (read_idx(path) for path in paths)
     arrays = _hold_out(
         images[:, None], labels.astype(np.int64), test_images[:, None], test_labels.astype(np.int64)
     )
-    return arrays, _describe("MNIST (LeCun et al. 1998)", len(test_labels))
+    return arrays, _describe(what, len(test_labels))
 
 
 def read_cifar10(paths: list[Path]) -> tuple[Arrays, str]:
@@ -125,6 +138,9 @@ def _describe(what: str, num_test: int) -> str:
 
 IMAGE_SETS: dict[str, ImageSet] = {
     "mnist": ImageSet(DIGITS, read_mnist),
+    "fashion": ImageSet(
+        CLOTHES, partial(read_mnist, what="Fashion-MNIST (Xiao, Rasul and Vollgraf 2017)")
+    ),
     "cifar10": ImageSet(CIFAR_CLASSES, read_cifar10),
 }
 

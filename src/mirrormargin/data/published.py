@@ -143,6 +143,7 @@ RECIPES: dict[str, Recipe] = {
     "civil-subset": Recipe(_REMOTES["civil-subset"], subsets.read_civil_subset),
     "civil": Recipe(_REMOTES["civil"], archives.read_civil),
     "mnist": Recipe(_REMOTES["mnist"]),
+    "fashion": Recipe(_REMOTES["fashion"]),
     "cifar10": Recipe(_REMOTES["cifar10"], archives.read_cifar10),
     "shakespeare": Recipe(_REMOTES["shakespeare"]),
     "wikitext2": Recipe(_REMOTES["wikitext2"], archives.read_wikitext2),

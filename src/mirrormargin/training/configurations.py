@@ -73,6 +73,16 @@ _IMDB_SMALL = TrainingConfig(
     frontier_size=5_000,
 )
 
+_MNIST = TrainingConfig(
+    name="mnist/small",
+    data=DataConfig("mnist"),
+    model=ImageModel(7, 64, 2, 4, 128, dropout=0.0, init_std=0.02),
+    optimizer=OptimizerConfig("MirrorAdam", 1e-3, p=1.1),
+    epochs=3,
+    schedule="cosine",
+    warmup=0.05,
+)
+
 # nanoGPT's recipe for a CPU: 2,000 steps, evaluated after every 250. The embedding is the head too,
 # and norms are factors near 1, so only block matrices have the geometry of p.
 _SHAKESPEARE = TrainingConfig(
@@ -160,15 +170,8 @@ _CONFIGURATIONS = (
         schedule="cosine",
         warmup=0.05,
     ),
-    TrainingConfig(
-        name="mnist/small",
-        data=DataConfig("mnist"),
-        model=ImageModel(7, 64, 2, 4, 128, dropout=0.0, init_std=0.02),
-        optimizer=OptimizerConfig("MirrorAdam", 1e-3, p=1.1),
-        epochs=3,
-        schedule="cosine",
-        warmup=0.05,
-    ),
+    _MNIST,
+    replace(_MNIST, name="fashion/small", data=DataConfig("fashion")),
     TrainingConfig(
         name="mnli-subset/minilm",
         data=DataConfig("mnli-subset", length=48),
