@@ -90,6 +90,16 @@ def test_the_last_tenth_of_shakespeare_is_for_validation(shakespeare):
     assert again.train.inputs.equal(data.train.inputs)
 
 
+def test_shakespeare_can_have_a_test_part(shakespeare, monkeypatch):
+    monkeypatch.setitem(LAYOUTS, "shakespeare-tested", LAYOUTS["shakespeare"])
+    whole, data = (load_data(name, length=16) for name in ("shakespeare", "shakespeare-tested"))
+    assert data.test.labels.equal(whole.validation.labels)
+    assert len(data.validation) * 2 == pytest.approx(len(data.test), abs=2)
+    held = data.validation.labels[data.validation.labels != IGNORED]
+    assert len(data.train) + len(held) == len(whole.train)
+    assert held.tolist()[-16:] == whole.train.labels[-1].tolist()
+
+
 def test_wikitext_is_read_by_pieces_of_words(wikitext2):
     data = load_data("wikitext2", length=16, vocab_size=30)
     assert data.tokenizer == "pairs"

@@ -213,6 +213,19 @@ def _read_shakespeare(paths: list[Path]) -> tuple[Texts, str]:
     return texts, note
 
 
+def _read_shakespeare_tested(paths: list[Path]) -> tuple[Texts, str]:
+    """The last tenth is for tests, and the twentieth before it for validation."""
+    texts, _ = _read_shakespeare(paths)
+    first = texts["train"]
+    split = len(first) - len(first) // 18
+    parts = {"train": first[:split], "validation": first[split:], "test": texts["validation"]}
+    note = (
+        "Tiny Shakespeare (Karpathy's char-rnn), by characters. Test is the last tenth, which is"
+        " nanoGPT's validation part; validation is the twentieth of the text before it."
+    )
+    return parts, note
+
+
 def _read_wikitext2(paths: list[Path]) -> tuple[Texts, str]:
     texts = dict(zip(PARTS, map(_read, paths), strict=True))
     is_compact = paths[0].suffix == ".xz"
@@ -231,5 +244,6 @@ def _read_wikitext2(paths: list[Path]) -> tuple[Texts, str]:
 
 LANGUAGE_SETS: dict[str, LanguageSet] = {
     "shakespeare": LanguageSet("characters", _read_shakespeare),
+    "shakespeare-tested": LanguageSet("characters", _read_shakespeare_tested),
     "wikitext2": LanguageSet("pairs", _read_wikitext2),
 }

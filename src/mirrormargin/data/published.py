@@ -150,7 +150,8 @@ RECIPES: dict[str, Recipe] = {
     "vocabulary": Recipe(_REMOTES["vocabulary"]),
 }
 # The same files, split in another way.
-LAYOUTS["sst2-sentences"], RECIPES["sst2-sentences"] = LAYOUTS["sst2"], RECIPES["sst2"]
+for _name, _same in (("sst2-sentences", "sst2"), ("shakespeare-tested", "shakespeare")):
+    LAYOUTS[_name], RECIPES[_name] = LAYOUTS[_same], RECIPES[_same]
 
 
 def find_data(

@@ -15,6 +15,7 @@ MirrorAdam + L1          the same with the proximal step of an l1 penalty
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -27,10 +28,11 @@ from mirrormargin.training.config import (
 )
 from mirrormargin.training.configurations import find_configuration
 
-__all__ = ["LEAGUE", "METHODS", "SHARES", "TUNED_AT"]
+__all__ = ["LEAGUE", "METHODS", "SHARES", "TUNED_AT", "compete", "name_way"]
 
 SHARES = (0.95, 0.98, 0.99)
 TUNED_AT = 0.98
+PREFIX = "league "
 SEEDS = (0, 1, 2)
 BLOCKS = "blocks.*.[qkvoec]*.weight"  # the matrices: query to contract, and no norms
 
@@ -53,13 +55,23 @@ def compete(
 
     def make(share: float, tuned: Method | None = None) -> Method:
         own = {setting: train(share) for setting, train in grid.items()}
-        title = f"league {name}" + ("" if one_shot else f" {share:.0%}")
+        title = f"{PREFIX}{name}" + ("" if one_shot else f" {share:.0%}")
         return Method(config, title, own, seeds, removed=(share,), tuned=tuned)
 
     first = make(TUNED_AT)
     if one_shot:
         return (first,)
     return (first, *(make(share, first) for share in SHARES if share != TUNED_AT))
+
+
+def name_way(method: Method) -> str:
+    """The way that a method belongs to.
+
+    Example:
+        >>> name_way(LEAGUE["mnist/small"][1])
+        'AdamW + L1'
+    """
+    return re.sub(r" \d+%$", "", method.name.removeprefix(PREFIX))
 
 
 def _set_optimizer(base: TrainingConfig, p: float, rate: float, decay: float) -> TrainingConfig:
@@ -131,6 +143,8 @@ def _make_league(
     config: str, rates: tuple[float, float], frontier_size: int | None
 ) -> tuple[Method, ...]:
     base = replace(find_configuration(config), frontier_size=frontier_size)
+    if base.data.name == "shakespeare":  # it has no test part
+        base = replace(base, data=replace(base.data, name="shakespeare-tested"))
     return tuple(
         method
         for name, grid in _list_ways(base, rates).items()

@@ -23,6 +23,7 @@ __all__ = [
     "TrainingTable",
     "describe_methods",
     "find_final_records",
+    "find_setting",
     "gather",
     "read_exponents",
 ]
@@ -118,11 +119,12 @@ def describe_methods(methods: Sequence[Method], finals: Finals) -> Arrays:
     return {
         "optimizer": np.array([method.name for method in methods]),
         "lr": np.array([group[0]["config"]["optimizer"]["lr"] for group in finals]),
-        "setting": np.array([_find_setting(group[0]) for group in finals]),
+        "setting": np.array([find_setting(group[0]) for group in finals]),
     }
 
 
-def _find_setting(record: dict[str, Any]) -> str:
+def find_setting(record: dict[str, Any]) -> str:
+    """The name of the setting that a record is of."""
     return record["key"].split("/")[-1].rsplit("-seed", 1)[0]
 
 
