@@ -236,12 +236,17 @@ def test_a_schedule_ends_at_its_share_and_selects_weights_that_have_it(p, data, 
     assert found.selected_epoch >= 7
 
 
-def test_a_schedule_removes_whole_units(data, tmp_path):
-    config = replace(CONFIG, epochs=10, batch_size=20, sparsifier=Schedule(0.5, groups="units"))
+@pytest.mark.parametrize("groups", ["units", "heads+units"])
+def test_a_schedule_removes_whole_units_and_heads(groups, data, tmp_path):
+    config = replace(CONFIG, epochs=10, batch_size=20, sparsifier=Schedule(0.5, groups=groups))
     final = train_model(config, data, tmp_path).final
     expand = [final[name] for name in final if name.endswith("expand.weight")]
     gone = sum(int((one == 0).all(dim=1).sum()) for one in expand)
     assert gone == sum(len(one) for one in expand) // 2
+    queries = [final[name] for name in final if name.endswith("query.weight")]
+    heads = [one.view(config.model.num_heads, -1) for one in queries]
+    gone = sum(int((one == 0).all(dim=1).sum()) for one in heads)
+    assert gone == (sum(len(one) for one in heads) // 2 if "heads" in groups else 0)
 
 
 @pytest.mark.parametrize("p", [1.1, 1.25, 1.5, 2.0])

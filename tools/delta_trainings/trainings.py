@@ -202,9 +202,13 @@ class Records:
         return dict(max(trials, key=self.score).settings)
 
     def score(self, trial: Trial) -> float:
-        """On validation data with so many numbers, or all where there are no such."""
+        """On validation data with so many numbers, or all where there are no such.
+
+        Full fine-tuning is what others are compared with: it is rated with all of its numbers.
+        """
+        label = "all" if trial.method == "full" else str(CHOSEN_AT)
         scores = self.rows[trial.key]["scores"]
-        chosen = next((s for s in scores if s["label"] == str(CHOSEN_AT)), scores[-1])
+        chosen = next((s for s in scores if s["label"] == label), scores[-1])
         return next(iter(chosen["validation"].values()))
 
 

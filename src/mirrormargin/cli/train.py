@@ -222,7 +222,8 @@ def _say_next(folder: Path, summary: dict[str, Any]) -> None:
     """What can be done with the weights; pruning only where the summary has shown that it can."""
     quoted, found = shlex.quote(str(folder)), find_share(summary)
     is_centred = summary["config"]["optimizer"].get("center", False)
-    is_grouped = (summary["config"].get("sparsifier") or {}).get("groups") in ("heads", "units")
+    groups = (summary["config"].get("sparsifier") or {}).get("groups")
+    is_grouped = groups in ("heads", "units", "heads+units")
     more = "" if found is None else ", or to prune them"
     more = ", or to keep few changes of the pretrained ones" if is_centred else more
     more = ", or to make it smaller by what has become zero" if is_grouped else more

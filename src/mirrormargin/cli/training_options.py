@@ -60,8 +60,8 @@ class SettingOptions:
         sparsity: Share of the block weights that are exactly 0 in the end, such as 0.95: the
             smallest ones are removed while training. For MirrorAdam and MirrorDescent; p = 1.5 is
             a good choice with it. --set sparsifier={...} has more options.
-        groups: Remove whole attention heads, hidden units or rows of matrices; --sparsity is then
-            the share of those. mirrormargin shrink takes zero heads and units out of the model.
+        groups: Remove whole attention heads, hidden units, both, or rows of matrices; --sparsity is
+            then the share of those. mirrormargin shrink takes zero ones out of the model.
         seed_init: Seed of initial weights alone.
         seed_order: Seed of the order of the data alone.
         seed_dropout: Seed of dropout and augmentation alone.
@@ -87,7 +87,9 @@ class SettingOptions:
     weight_decay: Annotated[Number | None, Parameter(group=OPTIMIZER)] = None
     center: Annotated[bool, Parameter(group=OPTIMIZER)] = False
     sparsity: Annotated[Share | None, Parameter(group=OPTIMIZER)] = None
-    groups: Annotated[Literal["rows", "heads", "units"] | None, Parameter(group=OPTIMIZER)] = None
+    groups: Annotated[
+        Literal["rows", "heads", "units", "heads+units"] | None, Parameter(group=OPTIMIZER)
+    ] = None
     schedule: Annotated[
         Literal["constant", "cosine", "linear"] | None, Parameter(group=OPTIMIZER)
     ] = None

@@ -202,7 +202,7 @@ class GradualPruning(Settings):
 class Schedule(Settings):
     """A :class:`mirrormargin.SparsitySchedule` of the block matrices, which takes these options.
 
-    ``groups`` removes whole ``"heads"`` or ``"units"``; ``share`` is then theirs.
+    ``groups`` removes whole ``"heads"``, ``"units"`` or, as ``"heads+units"``, this share of both.
     """
 
     share: float
@@ -213,7 +213,7 @@ class Schedule(Settings):
     removed: Literal["forgotten", "clipped", "decayed", "kept"] = "forgotten"
     regrow: Share = 0.0
     pattern: str | None = None
-    groups: Literal["rows", "heads", "units"] | None = None
+    groups: Literal["rows", "heads", "units", "heads+units"] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -131,21 +131,27 @@ class _Scheduled(Sparsifier):
 
     def begin(self, optimizer: Optimizer, num_steps: int) -> None:
         options: dict[str, Any] = vars(self.config) | {"num_steps": num_steps}
-        if self.config.groups in ("heads", "units"):
+        kinds = (self.config.groups or "").split("+")
+        if "heads" in kinds or "units" in kinds:
             options["model"] = self.model
         else:
             matrices = select_matrices(self.model, "blocks").values()
             options["params"] = [matrix for matrix in matrices if matrix.requires_grad]
-        self.schedule = SparsitySchedule(optimizer, **options)  # pyright: ignore
+        self.schedules = [
+            SparsitySchedule(optimizer, **options | {"groups": kind or None})  # pyright: ignore
+            for kind in kinds
+        ]
 
     def after_step(self, step: int, num_steps: int) -> None:
-        self.schedule.step()
+        for schedule in self.schedules:
+            schedule.step()
 
     def tensors(self) -> dict[str, Tensor]:
-        return {"num_calls": torch.tensor(self.schedule.num_calls)}
+        return {"num_calls": torch.tensor(self.schedules[0].num_calls)}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        self.schedule.num_calls = int(tensors["num_calls"])
+        for schedule in self.schedules:
+            schedule.num_calls = int(tensors["num_calls"])
 
 
 @torch.no_grad()
