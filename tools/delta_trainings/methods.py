@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,9 +46,11 @@ class Method:
     strength: float = 0.0
     count: int = 0
     r: int = 0
+    then_lr: float = 0.0
     dropout: float | None = None  # None for that of the configuration
 
     trainable = ("blocks", "head.*")
+    rates: list[float] = field(default_factory=list, init=False)  # of groups, at their highest
     num_steps = 0  # of the training
 
     def start(self, model: nn.Module, losses: Loss) -> torch.optim.Optimizer:
@@ -138,11 +140,14 @@ class L1(Method):
 
 
 class Center(Method):
-    """MirrorAdam centred at the pretrained weights; a schedule leaves ``count`` changes."""
+    """MirrorAdam centred at the pretrained weights; a schedule leaves ``count`` changes.
+
+    With ``then_lr`` those that are left are trained on by AdamW, at this learning rate.
+    """
 
     def make_optimizer(self, groups: list[dict[str, Any]], has_rest: bool) -> torch.optim.Optimizer:
         groups[1] |= {"p": self.p, "center": True}
-        optimizer = mm.MirrorAdam(groups, lr=self.lr)
+        optimizer = self.optimizer = mm.MirrorAdam(groups, lr=self.lr)
         self.schedule = None
         if self.count:
             matrices = [param for param in groups[1]["params"] if param.ndim == 2]
@@ -153,8 +158,13 @@ class Center(Method):
         return optimizer
 
     def after_step(self, model: nn.Module, rate: float) -> None:
-        if self.schedule is not None:
-            self.schedule.step()
+        if self.schedule is None:
+            return
+        self.schedule.step()
+        group = self.optimizer.param_groups[1]
+        if self.then_lr and self.schedule.is_over and group["p"] != 2:
+            group["p"], self.rates[1] = 2.0, self.then_lr
+            self.optimizer.resync()
 
     def store(self, model: nn.Module, base: nn.Module, folder: Path) -> Iterator[Stored]:
         if not self.count:

@@ -51,7 +51,7 @@ def train(trial: Trial, data_dir: str | None) -> dict[str, Any]:
     with torch.random.fork_rng([]):
         torch.manual_seed(trial.seed)
         optimizer = method.start(model, list_losses)
-        rates = [group["lr"] for group in optimizer.param_groups]
+        rates = method.rates = [group["lr"] for group in optimizer.param_groups]
         losses = _train(trial, config, data, model, method, optimizer, rates)
     minutes = round((time.monotonic() - began) / 60, 2)
     model.eval()

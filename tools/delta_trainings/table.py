@@ -21,6 +21,7 @@ LABELS = {
     "head": "head alone",
     "full": "AdamW, all weights",
     "center": "centred MirrorAdam",
+    "switched": "centred MirrorAdam, then AdamW",
     "lora": "LoRA",
     "bitfit": "BitFit",
     "l1": "AdamW + L1 on changes",
@@ -75,7 +76,7 @@ def _name_line(trial: Trial, label: str) -> str:
     is_pruned = label != "all" and "count" not in dict(trial.settings)
     if is_pruned or (trial.method == "center" and not dict(trial.settings).get("count")):
         return PRUNED[trial.method]
-    return LABELS[trial.method]
+    return LABELS.get(trial.name.rsplit("-", 1)[0], LABELS[trial.method])
 
 
 def _describe(settings: dict[str, Any]) -> str:

@@ -68,6 +68,14 @@ GRIDS: dict[str, tuple[str, list[dict[str, Any]]]] = {
             )
         ],
     ),
+    f"switched-{CHOSEN_AT}": (
+        "center",
+        [
+            {"lr": lr, "p": 1.1, "dropout": 0.0, "count": CHOSEN_AT, "then_lr": then_lr}
+            for lr in (7e-3, 1e-2)
+            for then_lr in (1e-3, 3e-3, 1e-2)
+        ],
+    ),
     "lora-8": ("lora", _pair("lr", 1e-3, 2e-3, 4e-3, r=8)),
     "bitfit": ("bitfit", _pair("lr", 1e-3, 2e-3, 4e-3)),
     "l1": (
@@ -105,7 +113,7 @@ SIZES: dict[str, tuple[str, dict[str, Any]]] = {
     "shira-gradient-2": ("shira-gradient-1", {"r": 2}),
     **{
         f"{name}-{count}": (f"{name}-{CHOSEN_AT}", {"count": count})
-        for name in ("center", "fisher", "lottery")
+        for name in ("center", "switched", "fisher", "lottery")
         for count in (2_000, 50_000)
     },
 }
