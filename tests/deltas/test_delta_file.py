@@ -15,6 +15,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import mirrormargin as mm
+from mirrormargin.deltas.rice import encode_positions
 from mirrormargin.deltas.space import Space
 from mirrormargin.deltas.values import decode_values, encode_values
 from mirrormargin.runs import seal_tensors
@@ -99,6 +100,40 @@ def test_ten_thousand_of_ten_million_numbers_fit_into_40_kilobytes(tmp_path):
     assert describe(mm.SparseDelta.load(tmp_path / "delta")) == describe(delta)
 
 
+def test_tensors_without_a_value_cost_nothing(tmp_path):
+    shapes = {"layer.weight": (300, 400)}
+    alone = make_large(500, shapes)
+    space = Space({"a.table": (5_000, 400), **shapes, "z": (7,)}, alone.space.digests)
+    delta = mm.SparseDelta(space, alone.positions + 2_000_000, alone.codes, alone.scale)
+    assert delta.save(tmp_path / "delta") < alone.save(tmp_path / "alone") + 60
+    assert describe(mm.SparseDelta.load(tmp_path / "delta")) == describe(delta)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=8), st.data())
+def test_positions_without_unused_tensors_come_back(lengths, data):
+    space = Space({f"{k}": (length,) for k, length in enumerate(lengths)}, ())
+    chosen = data.draw(st.sets(st.integers(0, max(space.size - 1, 0))))
+    positions = np.array(sorted(one for one in chosen if one < space.size), dtype=np.int64)
+    unused, short = space.leave_out(positions)
+    assert (short < space.measure(unused)).all()
+    assert np.array_equal(space.put_back(unused, short), positions)
+
+
+def test_files_of_the_first_version_are_read(path):
+    with safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    layout = json.loads(zlib.decompress(tensors["layout"].numpy().tobytes()))
+    del layout["unused"]
+    code = encode_positions(DELTA.positions)
+    layout["k"] = code.k
+    tensors["layout"] = torch.tensor(list(zlib.compress(json.dumps(layout).encode())))
+    tensors["layout"] = tensors["layout"].to(torch.uint8)
+    tensors["quotients"] = torch.from_numpy(code.quotients)
+    tensors["remainders"] = torch.from_numpy(code.remainders)
+    path.write_bytes(seal_tensors(tensors, {"format": "mirrormargin-delta", "version": "1"}))
+    assert describe(mm.SparseDelta.load(path)) == describe(DELTA)
+
+
 @given(
     st.lists(
         st.floats(width=32, allow_nan=False, allow_infinity=False).filter(lambda x: abs(x) > 1e-30),
@@ -134,6 +169,10 @@ def test_the_layout_is_documented(path):
         rest = int("0" + "".join(map(str, low[n * k : (n + 1) * k])), 2)
         position += (quotient << k) + rest + 1
         positions.append(position)
+    lengths = [math.prod(shape) for shape in layout["tensors"].values()]
+    for number in layout["unused"]:  # in rising order
+        start = sum(lengths[:number])
+        positions = [one + lengths[number] * (one >= start) for one in positions]
     assert positions == DELTA.positions.tolist()
     assert np.array_equal(values, DELTA.values.double().numpy())
     assert list(layout["tensors"]) == sorted(layout["tensors"])
@@ -194,7 +233,7 @@ def forge(path, change_layout=None, change=None, packed=None):
         tensors["layout"] = torch.tensor(list(packed), dtype=torch.uint8)
     if change:
         change(tensors)
-    path.write_bytes(seal_tensors(tensors, {"format": "mirrormargin-delta", "version": "1"}))
+    path.write_bytes(seal_tensors(tensors, {"format": "mirrormargin-delta", "version": "2"}))
 
 
 def set_layout(**entries):
@@ -224,6 +263,9 @@ LAYOUTS = {
     "a shape of texts": set_layout(tensors={"a": ["64"]}),
     "tensors in disorder": set_layout(tensors={"b": [60], "a": [60]}),
     "a tie to nothing": set_layout(tied={"a": "b"}),
+    "an unused tensor beyond the last": set_layout(unused=[99]),
+    "a negative unused tensor": set_layout(unused=[-1]),
+    "no tensor used": set_layout(unused=[0, 1, 2, 3]),
     "a key too many": set_layout(more=1),
     "a list": lambda layout: layout.clear(),
 }
@@ -281,7 +323,7 @@ def test_a_layout_that_cannot_be_unpacked_is_refused(path, packed):
 
 def test_a_claimed_tensor_takes_no_memory(path):
     def claim(layout):
-        layout.update(tensors={"a": [2**20, 2**25]}, tied={})
+        layout.update(tensors={"a": [2**20, 2**25]}, tied={}, unused=[])
 
     forge(path, claim)
     delta = mm.SparseDelta.load(path)

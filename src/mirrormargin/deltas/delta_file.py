@@ -1,15 +1,17 @@
 r"""A delta as one safetensors file, sealed like our other files of tensors.
 
     layout         uint8: JSON, compressed by zlib: names and shapes of the index space, sha256 of
-                   the base, tied names, number of values, their scale, k, and the caller's info
-    quotients      uint8 } the gaps between positions in Rice's code
-    remainders     uint8 } (:mod:`mirrormargin.deltas.rice`)
+                   the base, tied names, numbers of tensors without a value, number of values,
+                   their scale, k, and the caller's info
+    quotients      uint8 } the gaps between positions, counted without the entries of those
+    remainders     uint8 } tensors, in Rice's code (:mod:`mirrormargin.deltas.rice`)
     values         float16, bfloat16 or float32: value = code * scale
     whole:<name>   each tensor that is stored whole, as it is
 
-With metadata ``format`` = "mirrormargin-delta", ``version`` = "1" and the checksums of
-:mod:`mirrormargin.runs.sealed_tensors`. n values among N entries take n (log2(N/n) + 1.6) / 8 bytes
-for positions and 2n for values in float16: 34 kB for 10,000 of 10.6 million.
+With metadata ``format`` = "mirrormargin-delta", ``version`` = "2" (1 had positions among all
+tensors) and the checksums of :mod:`mirrormargin.runs.sealed_tensors`. n values among N entries take
+n (log2(N/n) + 1.6) / 8 bytes for positions and 2n for values in float16: 34 kB for 10,000 of 10.6
+million.
 
 A file may be from anybody: every number is compared with what it must fit before memory is taken
 for it.
@@ -39,7 +41,8 @@ from mirrormargin.runs import check_tensors, has_tensor_seal, open_tensors, pars
 
 __all__ = ["Contents", "pack_delta", "unpack_delta"]
 
-FORMAT, VERSION = "mirrormargin-delta", "1"
+FORMAT, VERSION = "mirrormargin-delta", "2"
+READ = ("1", VERSION)
 PARTS = ("layout", "quotients", "remainders", "values")
 WHOLE = "whole:"
 REMEDY = "restore a copy, or extract it again"
@@ -71,11 +74,13 @@ class Layout(msgspec.Struct, forbid_unknown_fields=True):
     k: int
     scale: float
     info: dict[str, Any]
+    unused: list[int] = []
 
 
 def pack_delta(delta: Contents) -> bytes:
     """The file's contents."""
-    code = encode_positions(delta.positions)
+    unused, positions = delta.space.leave_out(delta.positions)
+    code = encode_positions(positions)
     layout = {
         "tensors": {name: list(shape) for name, shape in delta.space.shapes.items()},
         "base": list(delta.space.digests),
@@ -84,6 +89,7 @@ def pack_delta(delta: Contents) -> bytes:
         "k": code.k,
         "scale": delta.scale,
         "info": dict(delta.info),
+        "unused": unused,
     }
     text = json.dumps(layout, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     if len(text.encode()) > MOST_LAYOUT:
@@ -111,10 +117,10 @@ def unpack_delta(path: Path) -> Contents:
         metadata = file.metadata() or {}
         if metadata.get("format") != FORMAT:
             raise DeltaError(f"{path} holds no delta: give a file that SparseDelta.save wrote")
-        if metadata.get("version") != VERSION:
+        if metadata.get("version") not in READ:
             raise DeltaError(
-                f"{path} is a delta of version {metadata.get('version')!r}, not {VERSION!r}: read"
-                " it with the mirrormargin that wrote it"
+                f"{path} is a delta of version {metadata.get('version')!r}, and {', '.join(READ)}"
+                " can be read: read it with the mirrormargin that wrote it"
             )
         if not has_tensor_seal(metadata):
             raise ValueError("it has no checksum")
@@ -134,7 +140,8 @@ def _read(tensors: dict[str, Tensor]) -> Contents:
     if codes.dtype not in TYPES or tuple(codes.shape) != (layout.count,):
         raise ValueError(f"it has {layout.count:,} values, and a tensor {tuple(codes.shape)}")
     code = RiceCode(layout.k, quotients.numpy(), remainders.numpy())
-    positions = decode_positions(code, layout.count, space.size)
+    positions = decode_positions(code, layout.count, space.measure(layout.unused))
+    positions = space.put_back(layout.unused, positions)
     most = float(codes.double().abs().max()) if len(codes) else 0.0
     if not (0 < layout.scale < math.inf and most * layout.scale <= MOST_VALUE):
         raise ValueError(f"its values, scaled by {layout.scale}, are not all finite")
@@ -174,6 +181,8 @@ def _read_space(layout: Layout) -> Space:
         raise ValueError("its tensors are not in the order of their names")
     if not layout.base or not all(SHA256.fullmatch(one) for one in layout.base):
         raise ValueError("its base has no sha256")
+    if any(not 0 <= one < len(shapes) for one in layout.unused):
+        raise ValueError("it leaves out a tensor that it does not have")
     if layout.count < 0:
         raise ValueError(f"it has {layout.count} values")
     if any(one not in shapes or name in shapes for name, one in layout.tied.items()):

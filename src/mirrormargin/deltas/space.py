@@ -60,6 +60,37 @@ class Space:
             if first < last:
                 yield name, slice(first, last), positions[first:last] - self.offsets[number]
 
+    def leave_out(self, positions: NDArray[np.int64]) -> tuple[list[int], NDArray[np.int64]]:
+        """Numbers of the tensors without positions, and positions among the others."""
+        unused = np.flatnonzero(np.diff(np.searchsorted(positions, self.offsets)) == 0)
+        return unused.tolist(), positions - self._find_gaps(unused, self.offsets, positions)
+
+    def put_back(self, unused: list[int], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Inverse of :meth:`leave_out`."""
+        numbers = np.array(unused, dtype=np.int64)
+        offsets = self._find_offsets(numbers)
+        return positions + self._find_gaps(numbers, offsets, positions)
+
+    def measure(self, unused: list[int]) -> int:
+        """The size without some tensors."""
+        return int(self._find_offsets(np.array(unused, dtype=np.int64))[-1])
+
+    def _find_offsets(self, unused: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where each tensor starts if some take no place."""
+        lengths = np.diff(self.offsets)
+        lengths[unused] = 0
+        return np.concatenate([[0], np.cumsum(lengths)])
+
+    def _find_gaps(
+        self,
+        unused: NDArray[np.int64],
+        offsets: NDArray[np.int64],
+        positions: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """Entries of unused tensors before each position, which is counted by ``offsets``."""
+        number = np.searchsorted(offsets, positions, side="right") - 1
+        return (self.offsets - self._find_offsets(unused))[number]
+
     def match(self, other: Space) -> Space:
         """The space of two deltas of one base.
 
