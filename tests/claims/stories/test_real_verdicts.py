@@ -46,6 +46,8 @@ FITTED = {
     "is_at_edge": np.array([False, False]),
     "steps": np.array([[200, 600, 1200, 1800], [120, 360, 720, 1080]])[:, None]
     + np.arange(3)[:, None],
+    "num_epochs": np.full((2, 3), 40),
+    "steps_per_epoch": np.array(50),
     "loss": np.full((2, 3, 5), 0.001),
     "entropy": np.linspace(1.0, 0.7, 6)[:, None] * np.array([[1.0], [0.99], [0.98]])[:, None]
     * np.ones((2, 1, 1, 2)),
@@ -149,6 +151,27 @@ def test_the_lowest_loss_that_sgd_reaches_decides_who_fits_faster():
     verdict, note = judge_fitting(steps=steps)
     assert verdict == "not reproduced"
     assert "until the training loss is 0.01" in note
+
+
+def test_one_that_gets_there_late_is_told_from_one_that_never_does():
+    steps = FITTED["steps"].copy()
+    steps[1, :, 3] = 3 * steps[0, :, 3]
+    evidence = Evidence("fitted-mnist", AS_PUBLISHED, copy.deepcopy(FITTED) | {"steps": steps})
+    assert "300% to 0.001" in BY_ID["B.fig.mnist"].examine(evidence).measured
+    steps[1, 0, 3] = -1
+    never = len(steps[1]) - 1
+    assert f"(there in {never} of {never + 1}) to 0.001" in (
+        BY_ID["B.fig.mnist"].examine(evidence).measured
+    )
+
+
+def test_more_seeds_of_two_optimizers_decide_between_them():
+    steps = np.array([[200, 600, 1200, 1800], [200, 600, 1200, 1700]])[:, None]
+    steps = steps + np.arange(12)[:, None]
+    paired = {"paired_steps": steps, "paired_taken": np.full((2, 12), 2000)}
+    assert judge_fitting(**paired)[0] == "reproduced differently"
+    swapped = paired | {"paired_steps": steps[::-1]}
+    assert judge_fitting(**swapped)[0] == "not reproduced"
 
 
 def test_where_sgd_reaches_no_level_the_last_loss_decides():

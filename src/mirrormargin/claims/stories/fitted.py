@@ -43,7 +43,7 @@ from mirrormargin.training.loop import LEVELS
 
 __all__ = ["STORIES", "collect_fitted", "pad_curve"]
 
-NEVER = 2.0  # shares of SGD's steps: one that never gets there
+NEVER = 2.0  # shares of SGD's steps: one that never gets there counts as this, or what it took
 SGD, SNGD = "SGD", "SNGD"
 
 ARRAYS = {
@@ -58,6 +58,9 @@ ARRAYS = {
     "loss, accuracy": "K S R: training loss and validation accuracy in %; a training that ended"
     " stays where it was",
     "entropy, largest": "K S Q B: of the attention maps, mean over queries, heads and examples",
+    "paired_steps": "2 P L: steps of SGD and SNGD with more seeds, if there are some",
+    "paired_taken": "2 P: all steps of these trainings",
+    "paired_entropy, paired_largest": "P D B: of SNGD's, D = 2: before training and in the end",
 }
 
 
@@ -94,21 +97,51 @@ def collect_fitted(methods: Sequence[Method], finals: Finals) -> Arrays:
     }
 
 
-def find_shares(evidence: Evidence, name: str) -> NDArray[np.float64]:
-    """Steps as a share of SGD's, (S, L); NEVER where SGD gets there alone, nan where it does not.
+def collect_pairs(methods: Sequence[Method], finals: Finals) -> Arrays:
+    """SGD's and SNGD's trainings with more seeds."""
+    order = [[method.name.split(",")[0] for method in methods].index(name) for name in (SGD, SNGD)]
+    chosen = [finals[k] for k in order]
+    return {
+        "paired_steps": gather(chosen, lambda r: [r["levels"].get(f"{x:g}", -1) for x in LEVELS]),
+        "paired_taken": gather(chosen, lambda r: r["attention"]["step"][-1]),
+        **{
+            f"paired_{key}": gather(
+                chosen[1:], lambda r, key=key: [r["attention"][key][k] for k in (0, -1)]
+            )[0]
+            for key in ("entropy", "largest")
+        },
+    }
 
-    Seeds are paired: those of one number see the same images in the same order.
+
+def find_shares(evidence: Evidence, name: str) -> NDArray[np.float64]:
+    """Steps as a share of SGD's, (S, L); nan where SGD does not get there.
+
+    Where SGD gets there alone, it is NEVER, or all steps that were taken if they are more. Seeds
+    are paired: those of one number see the same examples in the same order.
     """
-    names, steps = evidence["optimizer"].tolist(), evidence["steps"]
-    plain, own = steps[names.index(SGD)], steps[names.index(name)]
-    share = np.where(own > 0, own / np.maximum(plain, 1), NEVER)
+    plain, own, taken = _find_pair(evidence, name)
+    never = np.maximum(NEVER, taken[:, None] / np.maximum(plain, 1))
+    share = np.where(own > 0, own / np.maximum(plain, 1), never)
     return np.where(plain > 0, share, np.nan)
+
+
+def _find_pair(evidence: Evidence, name: str) -> tuple[NDArray[np.int64], ...]:
+    """Steps of SGD and of another optimizer to each level, (S, L), and all steps of the latter."""
+    if name == SNGD and "paired_steps" in evidence.arrays:
+        return *evidence["paired_steps"], evidence["paired_taken"][1]
+    names, steps = evidence["optimizer"].tolist(), evidence["steps"]
+    k = names.index(name)
+    return (
+        steps[names.index(SGD)],
+        steps[k],
+        evidence["num_epochs"][k] * evidence["steps_per_epoch"],
+    )
 
 
 def examine_speed(evidence: Evidence) -> Finding:
     """The lowest level that SGD reaches decides: there the loss has vanished most."""
     names = evidence["optimizer"].tolist()
-    share = find_shares(evidence, SNGD)
+    share, is_there = find_shares(evidence, SNGD), _find_pair(evidence, SNGD)[1] > 0
     reached = [k for k in range(len(LEVELS)) if np.isfinite(share[:, k]).all()]
     checks = [
         surely_smaller(
@@ -128,7 +161,9 @@ def examine_speed(evidence: Evidence) -> Finding:
     return Finding(
         checks,
         "SNGD needs of SGD's steps "
-        + ", ".join(f"{_describe_share(share[:, k])} to {LEVELS[k]:g}" for k in reached)
+        + ", ".join(
+            f"{_describe_share(share[:, k], is_there[:, k])} to {LEVELS[k]:g}" for k in reached
+        )
         if reached
         else "SGD reaches no level",
         f"{configurations}; {len(share)} seed{'s' * (len(share) > 1)}. Each optimizer at the rate"
@@ -137,21 +172,20 @@ def examine_speed(evidence: Evidence) -> Finding:
         + (
             " A step of fixed length does not shrink with the loss, and the noise of mini-batches"
             " keeps it from settling."
-            if reached and (share[:, reached[-1]] == NEVER).any()
+            if reached and not is_there[:, reached[-1]].all()
             else ""
         ),
     )
 
 
-def _describe_share(share: NDArray[np.float64]) -> str:
-    there = share < NEVER
+def _describe_share(share: NDArray[np.float64], there: NDArray[np.bool_]) -> str:
     return f"{share.mean():.0%}" if there.all() else f"(there in {there.sum()} of {there.size})"
 
 
 def examine_maps(evidence: Evidence) -> Finding:
-    k = evidence["optimizer"].tolist().index(SNGD)
-    entropy, largest = (evidence[key][k].mean(axis=-1) for key in ("entropy", "largest"))
-    start, end = evidence["entropy"][k, :, 0], evidence["entropy"][k, :, -1]
+    by_block, largest = (_find_maps(evidence, key) for key in ("entropy", "largest"))
+    entropy, largest = by_block.mean(axis=-1), largest.mean(axis=-1)
+    start, end = by_block[:, 0], by_block[:, -1]
     return Finding(
         [
             surely_smaller(
@@ -170,6 +204,13 @@ def examine_maps(evidence: Evidence) -> Finding:
         f"entropy by block {_join(start.mean(axis=0))} before, {_join(end.mean(axis=0))} after",
         "Entropies are shares of the logarithm of the number of tokens; SNGD.",
     )
+
+
+def _find_maps(evidence: Evidence, key: str) -> NDArray[np.float64]:
+    """SNGD's, (S, epochs, B); with more seeds only before training and in the end."""
+    if f"paired_{key}" in evidence.arrays:
+        return evidence[f"paired_{key}"]
+    return evidence[key][evidence["optimizer"].tolist().index(SNGD)]
 
 
 def _join(values: NDArray[np.float64]) -> str:
@@ -252,13 +293,15 @@ def _describe_level(evidence: Evidence, name: str, j: int) -> str:
 
 
 def _make_story(name: str, data: str, training: str, what: str, config: str) -> Story:
-    methods = fitted.FITTED[config]
+    methods, more = fitted.FITTED[config], fitted.MORE_SEEDS.get(config, ())
     size = methods[0].grid[next(iter(methods[0].grid))].data.num_train
     return Story(
         name=f"fitted-{name}",
         title=f"{what}, {size:,} examples, until they are fitted",
         arrays=ARRAYS,
-        table=TrainingTable(methods, collect_fitted, required=(SGD, SNGD)),
+        table=TrainingTable(
+            methods, collect_fitted, required=(SGD, SNGD), extra=more, build_extra=collect_pairs
+        ),
         needs="trainings (mirrormargin campaign)",
         draw=(partial(draw_fitted, f"{what}, {size:,} examples"),),
         claims=(
@@ -290,4 +333,13 @@ def _make_story(name: str, data: str, training: str, what: str, config: str) -> 
 
 
 # Those whose trainings are recorded; paper B's claims on the others rest on a single pass.
-STORIES = (_make_story("mnist", "MNIST", "Training", "A ViT on MNIST", "mnist/fitted"),)
+STORIES = (
+    _make_story("mnist", "MNIST", "Training", "A ViT on MNIST", "mnist/fitted"),
+    _make_story(
+        "civil",
+        "CivilComments",
+        "Fine-tuning BERT",
+        "An encoder on CivilComments",
+        "civil-subset/fitted",
+    ),
+)
