@@ -23,7 +23,6 @@ __all__ = ["METHODS", "Method", "Stored"]
 COUNTS = (500, 2_000, 10_000, 50_000)
 HEAD = ["head.*"]
 HEAD_LR = 1e-3
-COURSE = (0.2, 0.6)  # of the steps: in which changes are removed
 Loss = Callable[[nn.Module], Iterator[Tensor]]  # of some batches, for masks
 
 
@@ -47,6 +46,7 @@ class Method:
     count: int = 0
     r: int = 0
     then_lr: float = 0.0
+    end: float = 0.6
     dropout: float | None = None  # None for that of the configuration
 
     trainable = ("blocks", "head.*")
@@ -142,7 +142,8 @@ class L1(Method):
 class Center(Method):
     """MirrorAdam centred at the pretrained weights; a schedule leaves ``count`` changes.
 
-    With ``then_lr`` those that are left are trained on by AdamW, at this learning rate.
+    It removes changes from a third of ``end``, a share of the steps, to ``end``. With ``then_lr``
+    those that are left are trained on by AdamW, at this learning rate.
     """
 
     def make_optimizer(self, groups: list[dict[str, Any]], has_rest: bool) -> torch.optim.Optimizer:
@@ -153,7 +154,13 @@ class Center(Method):
             matrices = [param for param in groups[1]["params"] if param.ndim == 2]
             share = 1 - self.count / sum(param.numel() for param in matrices)
             self.schedule = mm.SparsitySchedule(
-                optimizer, share, self.num_steps, *COURSE, params=matrices, every=10
+                optimizer,
+                share,
+                self.num_steps,
+                self.end / 3,
+                self.end,
+                params=matrices,
+                every=10,
             )
         return optimizer
 

@@ -71,9 +71,15 @@ GRIDS: dict[str, tuple[str, list[dict[str, Any]]]] = {
     f"switched-{CHOSEN_AT}": (
         "center",
         [
-            {"lr": lr, "p": 1.1, "dropout": 0.0, "count": CHOSEN_AT, "then_lr": then_lr}
-            for lr in (7e-3, 1e-2)
-            for then_lr in (1e-3, 3e-3, 1e-2)
+            {"lr": lr, "p": p, "dropout": 0.0, "count": CHOSEN_AT, "then_lr": then_lr, **more}
+            for lr, p, then_lr, more in (
+                (7e-3, 1.1, 1e-3, {}),
+                (7e-3, 1.1, 3e-3, {}),
+                (7e-3, 1.1, 1e-2, {}),
+                (8e-3, 1.13, 1e-2, {}),
+                (1e-2, 1.13, 1e-2, {"end": 0.4}),
+                (1e-2, 1.13, 3e-2, {"end": 0.4}),
+            )
         ],
     ),
     "lora-8": ("lora", _pair("lr", 1e-3, 2e-3, 4e-3, r=8)),
