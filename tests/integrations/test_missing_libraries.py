@@ -27,20 +27,26 @@ except ImportError as error:
 
 
 @pytest.mark.parametrize(
-    ("module", "hidden", "extra"),
+    ("module", "hidden", "library", "extra"),
     [
-        ("huggingface", ["transformers"], "huggingface"),
-        ("lightning", ["lightning", "pytorch_lightning"], "lightning"),
+        ("huggingface", ["transformers"], "transformers", "huggingface"),
+        ("lightning", ["lightning", "pytorch_lightning"], "lightning", "lightning"),
+        ("mlflow", ["mlflow"], "mlflow", "mlflow"),
+        ("optax", ["optax"], "optax", "optax"),
+        ("optax", ["jax"], "optax", "optax"),
+        ("optuna", ["optuna"], "optuna", "optuna"),
+        ("sklearn", ["sklearn"], "scikit-learn", "sklearn"),
+        ("wandb", ["wandb"], "wandb", "wandb"),
     ],
 )
-def test_a_missing_library_is_named_with_its_extra(module, hidden, extra):
+def test_a_missing_library_is_named_with_its_extra(module, hidden, library, extra):
     program = PROGRAM.format(module=module, hidden=hidden)
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100
     )
-    assert ended.stdout.startswith(f"MissingLibraryError {hidden[0]}")
+    assert ended.stdout.startswith(f"MissingLibraryError {library}")
     assert f"pip install 'mirrormargin[{extra}]'" in ended.stdout
     assert ended.stdout.count("\n") == 1
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = " ".join(project["optional-dependencies"][extra])
-    assert hidden[0] in extras
+    assert library in extras

@@ -16,20 +16,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from mirrormargin.arguments import check_kind
-from mirrormargin.errors import MirrorMarginWarning, MissingLibraryError, OptimizerError
+from mirrormargin.errors import MirrorMarginWarning, OptimizerError
 from mirrormargin.optim import MirrorDescent, SparsitySchedule
 from mirrormargin.optim.sparsity_schedule import find_mirror_optimizer
 
-__all__ = ["StepLoss", "end_schedule", "miss", "warn_of_clipping"]
+__all__ = ["StepLoss", "end_schedule", "warn_of_clipping"]
 
 _ADVICE = 'with step_rule="polyak", which alone needs the loss'
-
-
-def miss(library: str, extra: str) -> MissingLibraryError:
-    """The error for a library that cannot be imported."""
-    return MissingLibraryError(
-        f"{library} is not installed, or too old: pip install 'mirrormargin[{extra}]'"
-    )
 
 
 class StepLoss:

@@ -26,7 +26,8 @@ from torch.optim import Optimizer
 from mirrormargin.arguments import check_kind, check_path, show
 from mirrormargin.deltas import SparseDelta
 from mirrormargin.errors import DeltaError, MirrorMarginWarning, OptimizerError
-from mirrormargin.integrations.callbacks import StepLoss, end_schedule, miss, warn_of_clipping
+from mirrormargin.integrations import miss
+from mirrormargin.integrations.callbacks import StepLoss, end_schedule, warn_of_clipping
 from mirrormargin.optim import MirrorAdam, MirrorDescent, SparsitySchedule, mirror_groups
 from mirrormargin.optim.shards import is_sharded
 

@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from mirrormargin.errors import OptimizerError
-from mirrormargin.integrations.callbacks import StepLoss, end_schedule, miss, warn_of_clipping
+from mirrormargin.integrations import miss
+from mirrormargin.integrations.callbacks import StepLoss, end_schedule, warn_of_clipping
 from mirrormargin.optim import SparsitySchedule
 from mirrormargin.optim.mirror_optimizer import MirrorOptimizer
 

@@ -29,7 +29,16 @@ from numpy.typing import NDArray
 from mirrormargin.geometry import lp_norm, signed_power
 from mirrormargin.svm.interior.program import Bounds, Program
 
-__all__ = ["RAISE", "FromDual", "FromPrimal", "Iterate", "RowStep", "Rows"]
+__all__ = [
+    "RAISE",
+    "TO_THE_BOUNDARY",
+    "FromDual",
+    "FromPrimal",
+    "Iterate",
+    "RowStep",
+    "Rows",
+    "search_minimum",
+]
 
 Array = NDArray[np.float64]
 
@@ -136,7 +145,7 @@ class FromDual(Iterate):
             power = float(signed_power(self.u + length * du, q - 1) @ du)
             return power - gain + mu * self.rows.dual_barrier_slope(step, length)
 
-        shorter = _search(slope, dual, abs(gain))
+        shorter = search_minimum(slope, dual, abs(gain))
         self.recentre = mu if shorter < RECENTRE_BELOW else None
         return (primal if shorter == dual else min(primal, shorter)), shorter
 
@@ -206,7 +215,7 @@ class FromPrimal(Iterate):
         self, dw: Array, step: RowStep, mu: float, primal: float, dual: float
     ) -> tuple[float, float]:
         size = abs(float(self.image @ dw))
-        shorter = _search(lambda length: self._slope(dw, step, mu, length), primal, size)
+        shorter = search_minimum(lambda length: self._slope(dw, step, mu, length), primal, size)
         self.recentre = mu if shorter < RECENTRE_BELOW else None
         return shorter, dual
 
@@ -229,7 +238,7 @@ class FromPrimal(Iterate):
         self.exponent = raised
 
 
-def _search(slope: Callable[[float], float], longest: float, size: float) -> float:
+def search_minimum(slope: Callable[[float], float], longest: float, size: float) -> float:
     """A length near the minimum of a convex function along a line, from its derivative.
 
     The longest step is taken where the derivative is what rounding leaves of terms of ``size``, and

@@ -31,6 +31,7 @@ from mirrormargin.svm.interior.program import (
     rounding,
 )
 from mirrormargin.svm.interior.separability import SEPARABLE, Separability
+from mirrormargin.svm.interior.soft_barrier import follow_barrier
 
 __all__ = ["refuse_row", "solve_program"]
 
@@ -41,6 +42,8 @@ OUT_OF_RANGE = "leaves floating point: scale tokens, queries or C, or take anoth
 LENGTHENINGS = 4  # of a w whose least lead is below one, by its rounding alone
 UNSETTLED = 1e-3  # a gap at which the path of a tiny margin has lost its way
 MANY_STEPS = 50  # after which a w that was not found is looked for in rational numbers
+FEW_STEPS = 60  # after which a soft margin at p <= 2 is left to its dual barrier
+HUGE_PRICE = 1e9  # of a shortfall, from which the barrier is as lost as the path
 EXACT = "shortest w, in rational numbers"  # the method
 TINY_MARGIN = 1e-6  # below this share of the rows a margin that was not found is called tiny
 
@@ -130,6 +133,8 @@ class _Solve:
         self.lam[program.equality] = 0.0
         self.iterations = 0
         self.separability = Separability(self.scaled, self.lam, max_iter)
+        cap = np.inf if self.scaled.cap is None else self.scaled.cap
+        self.has_barrier = program.p <= 2 and cap < HUGE_PRICE and not program.equality.any()
 
     def run(self, target: float, start: Array | None) -> Outcome:
         """Follow paths until one has a gap of at most ``target``."""
@@ -171,9 +176,14 @@ class _Solve:
         if self.program.p > 2:
             return self._raise_exponent(target)
         path = self._follow(self.scaled, target, (None, self.lam), self.separability.watch)
-        if self.program.p == 2 or path.stopped or path.bounds.gap <= target:
+        if path.stopped or path.bounds.gap <= target:
             return path
-        return self._lower_exponent(target)
+        if not self.has_barrier:
+            return path if self.program.p == 2 else self._lower_exponent(target)
+        left = max(self.max_iter - self.iterations, 1)
+        path = follow_barrier(self.scaled, target, left, self.lam)
+        self.iterations += path.iterations
+        return path
 
     def _raise_exponent(self, target: float) -> Path:
         """Above 2: first a w that separates, at p = 2."""
@@ -223,6 +233,7 @@ class _Solve:
         warm: bool = False,
     ) -> Path:
         left = max(self.max_iter - self.iterations - self.separability.iterations, 1)
+        left = min(left, FEW_STEPS) if self.has_barrier else left
         path = follow_path(program, target, left, start, watch, warm=warm)
         self.iterations += path.iterations
         return path

@@ -1,0 +1,41 @@
+"""The examples of integrations are short, and do what they say."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name, capsys):
+    """What the example prints, line by line, in percent and other numbers."""
+    assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) <= 40
+    found = runpy.run_path(str(EXAMPLES / name))
+    return found, capsys.readouterr().out.splitlines()
+
+
+def find_percentage(line):
+    return float(re.findall(r"([\d.]+)%", line)[0])
+
+
+def test_attention_in_jax_learns_the_digits_with_a_twentieth_of_its_weights(capsys):
+    pytest.importorskip("sklearn")
+    why = "jax and optax are not installed: make test-integrations installs and tests them"
+    pytest.importorskip("jax", reason=why)
+    optax = pytest.importorskip("optax", reason=why)
+    found, (line,) = run("optax_digits.py", capsys)
+    assert find_percentage(line) > 90
+    size = optax.tree.size(found["w"])
+    assert f"with {size - int(0.95 * size)} of {size} weights" in line
+
+
+def test_tumours_are_classified_with_few_measurements(capsys):
+    pytest.importorskip("sklearn")
+    found, (best, *few) = run("sparse_classifier.py", capsys)
+    assert find_percentage(best) > 93
+    assert found["best"].dual_gap_.max() <= 1e-6
+    assert all(find_percentage(line) > 88 for line in few)
