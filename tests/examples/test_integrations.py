@@ -39,3 +39,14 @@ def test_tumours_are_classified_with_few_measurements(capsys):
     assert find_percentage(best) > 93
     assert found["best"].dual_gap_.max() <= 1e-6
     assert all(find_percentage(line) > 88 for line in few)
+
+
+def test_a_search_prunes_and_finds_what_learns(capsys, tmp_path, monkeypatch):
+    pytest.importorskip("sklearn")
+    why = "optuna is not installed: make test-integrations installs and tests it"
+    pytest.importorskip("optuna", reason=why)
+    monkeypatch.chdir(tmp_path)
+    found, (pruned, best, _) = run("optuna_search.py", capsys)
+    assert 1 <= int(pruned.split()[1]) <= 9
+    assert find_percentage(best) > 85
+    assert (tmp_path / found["best"].user_attrs["folder"] / "selected.safetensors").is_file()

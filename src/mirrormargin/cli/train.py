@@ -36,6 +36,8 @@ from mirrormargin.cli.training_options import (
     DATA,
     LENGTH,
     SettingOptions,
+    TrackerName,
+    make_trackers,
     read_config,
     read_kept_config,
     refuse_others,
@@ -114,6 +116,7 @@ def train(
     ] = None,
     overwrite: Annotated[bool, Parameter(group=OUTPUT)] = False,
     resume: Annotated[Path | None, Parameter(group=OUTPUT, metavar="FOLDER")] = None,
+    tracker: Annotated[tuple[TrackerName, ...], Parameter(group=OUTPUT)] = (),
     tensorboard: Annotated[bool, Parameter(group=OUTPUT)] = False,
     show: Annotated[bool, Parameter(group=OUTPUT)] = False,
     json: Json = False,
@@ -135,7 +138,9 @@ def train(
         overwrite: Replace the training that is in the folder.
         resume: Resume the training in this folder by its own settings; --epochs N trains one that
             has ended further, up to N epochs in all.
-        tensorboard: Write TensorBoard events too.
+        tracker: Tell the metrics to it as well; may be repeated. tensorboard writes events to the
+            folder, mlflow and wandb go where these libraries are set to.
+        tensorboard: Short for --tracker tensorboard.
         show: Print all settings and train nothing.
     """
     if resume is not None:
@@ -160,6 +165,8 @@ def train(
         if not is_follower():
             print_json(config.as_dict()) if json else print_settings(config)
         return 0
+    # Before anything is trained, so that a missing library costs nothing.
+    trackers = make_trackers((*tracker, "tensorboard") if tensorboard else tracker)
     from mirrormargin.training.folder import TrainingFolder
 
     folder = TrainingFolder.choose(config) if out is None else TrainingFolder(out)
@@ -183,7 +190,7 @@ def train(
                 data_dir=data_dir,
                 download=download,
                 checkpoint_every=checkpoint_every,
-                tensorboard=tensorboard,
+                trackers=trackers if is_first else (),
                 overwrite=overwrite,
                 with_test=not no_test,
                 is_default_folder=out is None,

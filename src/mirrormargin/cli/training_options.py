@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,6 +19,7 @@ from mirrormargin.training.settings import override, parse_override
 
 if TYPE_CHECKING:
     from mirrormargin.training.config import TrainingConfig
+    from mirrormargin.training.trackers import Tracker
 
 __all__ = [
     "COMPUTING",
@@ -25,11 +27,14 @@ __all__ = [
     "LENGTH",
     "OPTIMIZER",
     "SettingOptions",
+    "TrackerName",
+    "make_trackers",
     "read_config",
     "read_kept_config",
     "refuse_others",
 ]
 
+TrackerName = Literal["tensorboard", "mlflow", "wandb"]
 WEIGHT_DECAY = {"AdamW": 0.01}  # torch's default
 OPTIMIZER, LENGTH, DATA, COMPUTING = (
     Group(title, sort_key=index)
@@ -305,3 +310,26 @@ def _change_optimizer(
             "optimizer.groups": [],
         },
     )
+
+
+def make_trackers(names: Sequence[TrackerName]) -> list[Tracker]:
+    """A tracker for each name, or one if it is given twice.
+
+    Raises:
+        MirrorMarginError: If the library of one is not installed.
+    """
+    trackers: list[Tracker] = []
+    for name in dict.fromkeys(names):
+        if name == "tensorboard":
+            from mirrormargin.training.trackers import TensorBoardTracker
+
+            trackers.append(TensorBoardTracker())
+        elif name == "mlflow":
+            from mirrormargin.integrations.mlflow import MLflowTracker
+
+            trackers.append(MLflowTracker())
+        else:
+            from mirrormargin.integrations.wandb import WandbTracker
+
+            trackers.append(WandbTracker())
+    return trackers

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mirrormargin.data import DataSet
     from mirrormargin.training import TrainingConfig, TrainingFolder
     from mirrormargin.training.distributed import Ranks
+    from mirrormargin.training.trackers import Tracker
 
 __all__ = ["choose_device", "find_summary", "print_settings", "train_watched"]
 
@@ -66,7 +68,7 @@ def train_watched(
     data_dir: Path | None,
     download: bool,
     checkpoint_every: float,
-    tensorboard: bool,
+    trackers: Sequence[Tracker],
     overwrite: bool,
     with_test: bool,
     is_default_folder: bool,
@@ -118,7 +120,7 @@ def train_watched(
                         folder,
                         device=device,
                         checkpoint_every=checkpoint_every,
-                        tensorboard=tensorboard,
+                        trackers=trackers,
                         parallel=None if ranks is None else ranks.parallel,
                         on_step=watch.show_step if is_first else watch.check_signals,
                     )
@@ -230,13 +232,7 @@ def _explain_interrupt(folder: TrainingFolder, is_default_folder: bool) -> None:
 def print_settings(config: TrainingConfig) -> None:
     """Print every setting by the name that ``--set`` takes."""
     say(config.name)
-    rows: dict[str, Any] = {}
-    for key, value in config.as_dict().items():
-        if isinstance(value, dict):
-            rows |= {f"{key}.{name}": one for name, one in value.items() if name != "kind"}
-        elif key != "name":
-            rows[key] = value
-    print_pairs({key: json.dumps(value) for key, value in rows.items()})
+    print_pairs({key: json.dumps(value) for key, value in config.list_values().items()})
 
 
 def _print_beginning(

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from mirrormargin.training.settings import override
     from mirrormargin.training.shrinking import shrink
     from mirrormargin.training.tensor_files import load_pruned, save_pruned
+    from mirrormargin.training.trackers import TensorBoardTracker, Tracker
 
 _HOMES = {
+    "TensorBoardTracker": "trackers",
+    "Tracker": "trackers",
     "TrainingConfig": "config",
     "TrainingFolder": "folder",
     "draw_calibration": "input_norms",
@@ -46,6 +49,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "TensorBoardTracker",
+    "Tracker",
     "TrainingConfig",
     "TrainingFolder",
     "draw_calibration",

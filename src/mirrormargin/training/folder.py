@@ -11,7 +11,7 @@ r"""``TrainingFolder``: which files lie in the folder of a training; no other co
     summary.json             accuracies or losses, pruning, sparsity (mirrormargin.training.summary)
     pruned-*.safetensors     what ``mirrormargin prune`` wrote
     delta-*.safetensors      what ``mirrormargin delta`` wrote
-    tensorboard/             events, if they were asked for
+    tensorboard/             events, if they were asked for; mlflow/ and wandb/ likewise
     .lock                    while a process trains, or evaluates what it has trained
 
 The configuration comes first, weights and inputs last. Files are replaced by renaming: each is
@@ -30,18 +30,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from mirrormargin.errors import DataError, TrainingError
 from mirrormargin.training.config import TrainingConfig, can_extend
 from mirrormargin.training.folder_files import (
-    BOARD,
     CHECKPOINT,
     CONFIG,
     DERIVED,
     INPUTS,
     METRICS,
     SUMMARY,
+    TRACKED,
     WEIGHTS,
     FolderFiles,
 )
 from mirrormargin.training.metrics import MetricsFile, read_rows
 from mirrormargin.training.settings import list_changes
+from mirrormargin.training.trackers import Tracking
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -175,7 +176,8 @@ class TrainingFolder(FolderFiles):
             # The configuration last: without it the rest would be things of nobody.
             for name in (*WEIGHTS.values(), SUMMARY, INPUTS, METRICS, CHECKPOINT, *made, CONFIG):
                 (self.path / name).unlink(missing_ok=True)
-            shutil.rmtree(self.path / BOARD, ignore_errors=True)
+            for name in TRACKED:
+                shutil.rmtree(self.path / name, ignore_errors=True)
 
     def read_config(self) -> TrainingConfig:
         """What is trained here.
@@ -201,10 +203,9 @@ class TrainingFolder(FolderFiles):
 
     # -- metrics
 
-    def open_metrics(self, size: int = 0, step: int = 0, tensorboard: bool = False) -> MetricsFile:
+    def open_metrics(self, size: int = 0, tracking: Tracking | None = None) -> MetricsFile:
         """Open the metrics for writing; see :class:`MetricsFile`."""
-        board = self.path / BOARD if tensorboard else None
-        return MetricsFile(self.path / METRICS, size, step, board)
+        return MetricsFile(self.path / METRICS, size, tracking)
 
     def read_metrics(self, kind: str | None = None) -> list[dict[str, Any]]:
         """All rows, or those of one kind; a last line that was cut off is left out.

@@ -23,6 +23,7 @@ __all__ = [
     "INPUTS",
     "METRICS",
     "SUMMARY",
+    "TRACKED",
     "WEIGHTS",
     "FolderFiles",
 ]
@@ -30,6 +31,7 @@ __all__ = [
 CONFIG, METRICS, CHECKPOINT = "config.json", "metrics.jsonl", "checkpoint.safetensors"
 INPUTS, SUMMARY = "inputs.json", "summary.json"
 BOARD, LOCK = "tensorboard", ".lock"
+TRACKED = (BOARD, "mlflow", "wandb")  # folders of trackers
 WEIGHTS = {"final": "final.safetensors", "selected": "selected.safetensors"}
 # What commands make of it unless another file is named: it is of this training alone.
 DERIVED = ("pruned-*.safetensors", "delta-*.safetensors")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +32,7 @@ from mirrormargin.training.folder import TrainingFolder
 from mirrormargin.training.launch import Parallel
 from mirrormargin.training.metrics import MetricsFile, NoMetrics
 from mirrormargin.training.sparsifiers import collect_weights, soften
+from mirrormargin.training.trackers import Tracker, Tracking
 
 __all__ = ["Training", "train_model"]
 
@@ -77,7 +78,7 @@ def train_model(
     *,
     device: str = "cpu",
     checkpoint_every: float = 30.0,
-    tensorboard: bool = False,
+    trackers: Sequence[Tracker] = (),
     parallel: Parallel | None = None,
     on_step: OnStep | None = None,
 ) -> Training:
@@ -90,7 +91,8 @@ def train_model(
             ``runs/<name>-<digest>``.
         device: Where to compute.
         checkpoint_every: Seconds between two checkpoints. One is written after every epoch too.
-        tensorboard: Write the metrics as TensorBoard events as well.
+        trackers: Who is told the metrics as well, such as ``TensorBoardTracker()``
+            (:mod:`mirrormargin.training.trackers`); of several processes, by the first.
         parallel: ``"ddp"`` or ``"fsdp"`` in each of several processes that torchrun has started:
             they share every batch, and the first writes the folder. None for one process.
         on_step: Called after every step with its number, the number of all steps and what is
@@ -119,7 +121,7 @@ def train_model(
             with home.hold() if ranks.is_first else nullcontext():
                 if ranks.is_first:
                     home.claim(config, data)
-                return loop.train(checkpoint_every, tensorboard, on_step)
+                return loop.train(checkpoint_every, trackers, on_step)
 
 
 class _Loop:
@@ -145,10 +147,12 @@ class _Loop:
             padding = getattr(self.model, "padding", 0)
             self.lengths = (data.train.inputs != padding).sum(dim=1)
 
-    def train(self, checkpoint_every: float, tensorboard: bool, on_step: OnStep | None) -> Training:
+    def train(
+        self, checkpoint_every: float, trackers: Sequence[Tracker], on_step: OnStep | None
+    ) -> Training:
         size = self.state.load(self.folder)
         position = self.state.position
-        with self.open_metrics(size, tensorboard) as metrics:
+        with self.open_metrics(size, trackers) as metrics:
             saved = time.monotonic()
             began = saved - position.seconds
             if position.step == 0 and self.config.attention_size is not None:
@@ -177,10 +181,13 @@ class _Loop:
                 saved = time.monotonic()
         return self.finish()
 
-    def open_metrics(self, size: int, tensorboard: bool) -> MetricsFile:
+    def open_metrics(self, size: int, trackers: Sequence[Tracker]) -> MetricsFile:
         if not self.ranks.is_first:
             return NoMetrics()
-        return self.folder.open_metrics(size, self.state.position.step, tensorboard)
+        settings = {"configuration": self.config.name, **self.config.list_values()}
+        step = self.state.position.step
+        tracking = Tracking(trackers, self.folder.path, settings, step) if trackers else None
+        return self.folder.open_metrics(size, tracking)
 
     def order_epoch(self, epoch: int) -> Tensor:
         seed = self.config.seeds.order

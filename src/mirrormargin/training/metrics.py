@@ -1,4 +1,4 @@
-r"""Rows of metrics: one JSON object a line, and TensorBoard events if they are asked for.
+r"""Rows of metrics: one JSON object a line, which trackers are told as well.
 
     {"kind": "steps", "step": 2, "train_loss": 0.7, "checksum": "..."}
 
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mirrormargin.errors import TrainingError
+from mirrormargin.training.trackers import Tracking
 
 __all__ = ["MetricsFile", "NoMetrics", "read_rows"]
 
@@ -31,56 +32,48 @@ class MetricsFile:
     Args:
         path: The file; made if it does not exist.
         size: How many bytes of what is there belong to the checkpoint; the rest is cut off.
-        step: The checkpoint's step; TensorBoard's later events are hidden.
-        board: A folder for TensorBoard's events; None for no events.
+        tracking: Who is told the rows, too, beginning with those that are there.
 
     Raises:
-        TrainingError: If the file is shorter than that or damaged, or TensorBoard is not installed.
+        TrainingError: If the file is shorter than that or damaged, or a tracker cannot start.
     """
 
-    def __init__(self, path: Path, size: int = 0, step: int = 0, board: Path | None = None) -> None:
-        self._sum = _read(path, size, whole=size)[1] if size else ""
+    def __init__(self, path: Path, size: int = 0, tracking: Tracking | None = None) -> None:
+        rows, self._sum = _read(path, size, whole=size) if size else ([], "")
+        self._tracking = tracking
         self._file = open(path, "ab")  # noqa: SIM115 (closed by __exit__)
         self._file.truncate(size)
-        self._board: Any = None
-        if board is not None:
+        if tracking is not None:
             try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError as error:
-                self._file.close()
-                raise TrainingError(
-                    "TensorBoard is not installed: pip install tensorboard, or leave it out"
-                ) from error
-            self._board = SummaryWriter(str(board), purge_step=step + 1)
+                tracking.start(rows)
+            except BaseException as error:
+                self.__exit__(type(error))
+                raise
 
     def write(self, kind: str, step: int, row: dict[str, Any]) -> None:
         """Append one row."""
-        text = json.dumps({"kind": kind, "step": step, **row}).encode()[:-1]
+        row = {"kind": kind, "step": step, **row}
+        text = json.dumps(row).encode()[:-1]
         self._sum = _chain(self._sum, text)
         self._file.write(text + f', "checksum": "{self._sum}"}}\n'.encode())
-        if self._board is not None:
-            for name, value in row.items():
-                if isinstance(value, list):  # by layer
-                    for layer, one in enumerate(value):
-                        self._board.add_scalar(f"{kind}/{name}/{layer}", one, step)
-                elif name != "epoch":
-                    self._board.add_scalar(f"{kind}/{name}", value, step)
+        if self._tracking is not None:
+            self._tracking.tell(row)
 
     def flush(self) -> int:
         """Bring all rows to disk and return their size in bytes."""
         self._file.flush()
         os.fsync(self._file.fileno())
-        if self._board is not None:
-            self._board.flush()
         return os.fstat(self._file.fileno()).st_size
 
     def __enter__(self) -> MetricsFile:
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None = None, *error: Any) -> None:
         self._file.close()
-        if self._board is not None:
-            self._board.close()
+        if self._tracking is not None:
+            is_stopped = kind is not None and issubclass(kind, KeyboardInterrupt)
+            outcome = "finished" if kind is None else "interrupted" if is_stopped else "failed"
+            self._tracking.finish(outcome)
 
 
 class NoMetrics(MetricsFile):
@@ -95,7 +88,7 @@ class NoMetrics(MetricsFile):
     def flush(self) -> int:
         return 0
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None = None, *error: Any) -> None:
         pass
 
 

@@ -60,6 +60,16 @@ class Settings:
                 document[name] = {"kind": type(value).__name__, **document[name]}
         return document
 
+    def list_values(self) -> dict[str, Any]:
+        """Values by the dotted names that :func:`override` takes."""
+        values: dict[str, Any] = {}
+        for key, value in self.as_dict().items():
+            if isinstance(value, dict):
+                values |= {f"{key}.{name}": one for name, one in value.items() if name != "kind"}
+            elif key != "name":
+                values[key] = value
+        return values
+
     def digest(self) -> str:
         """Sixteen hexadecimal digits, the same for the same settings.
 
