@@ -36,7 +36,7 @@ CASES = {
     ("prune", "runs", "--ranking", ""): ["global", "matrix", "row"],
     ("shrink", "ru"): ["runs"],
     ("shrink", "runs", "--scope", ""): ["global", "layer"],
-    ("train", "digits/tiny", "--groups", ""): ["rows", "heads", "units"],
+    ("train", "digits/tiny", "--groups", ""): ["rows", "heads", "units", "heads+units"],
     ("lab", "train", "joint_toy", "--in"): ["--init-std", "--init-seeds"],
     ("lab", "train", "--step-rule", ""): ["normalized", "constant", "polyak"],
     ("lab", "train", "--step-rule", "p"): ["polyak"],
