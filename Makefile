@@ -19,8 +19,8 @@ INTEGRATIONS := $(VENV)/.integrations
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-without-numba test-integrations soak soak-full browser lint
-.PHONY: style claims campaign bench clean
+.PHONY: help demo test test-slow test-exhaustive test-without-numba test-integrations soak soak-full
+.PHONY: browser lint style claims campaign bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -38,7 +38,10 @@ test: style browser ## Lint and run all but the slow tests (PYTEST_FLAGS="-x -k 
 	echo $(BIN)/basedpyright; cat $(TYPES); exit $$((tests || types))
 
 test-slow: $(STAMP) browser ## Run the slow tests: long soaks, killed processes, whole data sets
-	$(BIN)/python -m pytest -m slow $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -m "slow and not exhaustive" $(PYTEST_FLAGS)
+
+test-exhaustive: $(STAMP) ## Run every optimizer through every contract, of which others try a part
+	$(BIN)/python -m pytest -m exhaustive $(PYTEST_FLAGS)
 
 test-without-numba: $(STAMP) ## Run the tests of rooms that work where Numba cannot be imported
 	MIRRORMARGIN_WITHOUT_NUMBA=1 $(BIN)/python -m pytest -m "not slow" $(PYTEST_FLAGS) \

@@ -2,7 +2,8 @@
 
 A fault that needs one value of each of two options, say a path and a dtype, shows in any set of
 cases where every two values meet; one that needs three values, where every three do. Such a set is
-many times smaller than the product. The default run tries it, the slow tests try the rest.
+many times smaller than the product. The default run tries it, the slow tests every third of the
+rest, and ``make test-exhaustive`` all.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Any
 
 import pytest
 
+EVERY = 3
+
 
 def cover(cases: Sequence[Any], options: Sequence[tuple], strength: int) -> list[Any]:
-    """Mark as slow the cases that are not needed for values to meet.
+    """Mark as slow, and most as exhaustive, the cases that are not needed for values to meet.
 
     Args:
         cases: What ``pytest.param`` gave.
@@ -33,6 +36,10 @@ def cover(cases: Sequence[Any], options: Sequence[tuple], strength: int) -> list
             needed.add(index)
             met |= new
     return [
-        case if index in needed else pytest.param(*case.values, id=case.id, marks=pytest.mark.slow)
+        case if index in needed else pytest.param(*case.values, id=case.id, marks=_mark(index))
         for index, case in enumerate(cases)
     ]
+
+
+def _mark(index: int) -> tuple[pytest.MarkDecorator, ...]:
+    return (pytest.mark.slow, pytest.mark.exhaustive)[: 1 + (index % EVERY > 0)]

@@ -1,6 +1,6 @@
 """Every optimizer variant keeps every promise: exponent x step rule x extras x path x dtype.
 
-The slow tests try the full product, the default run a part of it, see covering.py.
+The default run tries a part of the full product, the slow tests more of it, see covering.py.
 """
 
 from __future__ import annotations
