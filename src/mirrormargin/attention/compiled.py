@@ -12,6 +12,7 @@ point.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,19 +22,32 @@ from mirrormargin.attention import losses
 from mirrormargin.attention.losses import LOSSES
 from mirrormargin.attention.problem import AttentionProblem
 from mirrormargin.geometry import float64_loops
-from mirrormargin.geometry.float64_loops import WIDTH, compiled, exponentials, weigh_rows
+from mirrormargin.geometry.float64_loops import (
+    WIDTH,
+    compiled,
+    exponential,
+    exponentials,
+    weigh_rows,
+)
 
 __all__ = [
+    "DEEP",
+    "EXPONENTIAL",
+    "LARGE",
+    "LOGISTIC",
     "LOSS_CODES",
+    "SMALL",
     "SOURCES",
     "Data",
     "Memory",
     "allocate",
     "find_head_gradient",
     "find_loss_gap",
+    "find_scaled_weights",
     "find_scores",
     "find_weights",
     "pack",
+    "pack_all",
     "pull_back",
     "pull_back_transposed",
     "push_forward",
@@ -46,10 +60,10 @@ Array = NDArray[np.float64]
 SOURCES = (*float64_loops.SOURCES, str(losses.__file__), __file__)
 
 LOSS_CODES = {name: code for code, name in enumerate(LOSSES)}
-_LOGISTIC, _EXPONENTIAL, _CORRELATION = (LOSS_CODES[name] for name in LOSSES)
-_SMALL, _LARGE = 1e-200, 1e200  # outside, weights are computed from their logarithms
+LOGISTIC, EXPONENTIAL, _CORRELATION = (LOSS_CODES[name] for name in LOSSES)
+SMALL, LARGE = 1e-200, 1e200  # outside, weights are computed from their logarithms
 _GONE = -1e4  # the logarithm of a weight that is zero
-_DEEP = -300.0  # from here on gaps are measured from the smallest one
+DEEP = -300.0  # from here on gaps are measured from the smallest one
 _TINY = 1e-280  # below, a loss is straight to all digits
 
 
@@ -78,7 +92,7 @@ class Memory(NamedTuple):
         Y, H: W z and X' c, (n, dp).
         logits, gaps, below, s, c, arguments, weights: (n, Tp).
         leaders: The most attended tokens, (n,).
-        margins, log_slopes, totals: (n,).
+        margins, exponents, slopes, log_slopes, totals: (n,).
     """
 
     Y: Array
@@ -92,6 +106,8 @@ class Memory(NamedTuple):
     weights: Array
     leaders: NDArray[np.int64]
     margins: Array
+    exponents: Array
+    slopes: Array
     log_slopes: Array
     totals: Array
 
@@ -102,20 +118,32 @@ def round_up(count: int) -> int:
 
 def pack(problem: AttentionProblem) -> Data:
     """The arrays of a problem, padded and transposed."""
-    n, T, d = problem.tokens.shape
+    return Data(*(array[0] for array in pack_all([problem])))
+
+
+def pack_all(problems: Sequence[AttentionProblem]) -> Data:
+    """Those of P problems of one shape, stacked."""
+    P = len(problems)
+    n, T, d = problems[0].tokens.shape
     dp, Tp = round_up(d), round_up(T)
-    X, Xt, z, scores = (np.zeros(s) for s in ((n, T, dp), (n, d, Tp), (n, dp), (n, Tp)))
-    X[:, :, :d] = problem.tokens
-    Xt[:, :, :T] = problem.tokens.swapaxes(1, 2)
-    z[:, :d] = problem.queries
-    scores[:, :T] = problem.scores
-    return Data(X, Xt, z, scores, problem.labels.copy())
+    shapes = ((P, n, T, dp), (P, n, d, Tp), (P, n, dp), (P, n, Tp), (P, n))
+    data = Data(*map(np.empty, shapes))
+    for i, problem in enumerate(problems):
+        data.X[i, :, :, :d] = problem.tokens
+        data.Xt[i, :, :, :T] = problem.tokens.swapaxes(1, 2)
+        data.z[i, :, :d] = problem.queries
+        data.scores[i, :, :T] = problem.scores
+        data.labels[i] = problem.labels
+    for array, stop in ((data.X, d), (data.Xt, T), (data.z, d), (data.scores, T)):
+        array[..., stop:] = 0.0
+    return data
 
 
 def allocate(n: int, T: int, d: int) -> Memory:
     """Memory for problems of this shape."""
     dp, Tp = round_up(d), round_up(T)
-    shapes = {"Y": (n, dp), "H": (n, dp), "margins": (n,), "log_slopes": (n,), "totals": (n,)}
+    shapes = {"Y": (n, dp), "H": (n, dp)}
+    shapes |= dict.fromkeys(("margins", "exponents", "slopes", "log_slopes", "totals"), (n,))
     names = (name for name in Memory._fields if name != "leaders")
     arrays = {name: np.zeros(shapes.get(name, (n, Tp))) for name in names}
     return Memory(leaders=np.zeros(n, np.int64), **arrays)
@@ -138,8 +166,7 @@ def find_weights(data, memory, loss):
     below, s, c = memory.below, memory.s, memory.c
     shift = _find_gaps(T, memory.logits, data.scores, memory)
     exponentials(memory.arguments.reshape(-1), memory.weights.reshape(-1))
-    small = math.exp(shift)
-    biggest = 0.0
+    small = exponential(shift)
     for i in range(n):
         total, drop = 0.0, 0.0
         for t in range(T):
@@ -147,21 +174,24 @@ def find_weights(data, memory, loss):
             s[i, t] = weight * small if below[i, t] != 0.0 else weight
             total += s[i, t]
             drop += s[i, t] * below[i, t]
-        inverse = 1.0 / total
-        margin = data.scores[i, memory.leaders[i]] - drop * inverse
-        factor = _slope(margin, loss) * inverse
+        memory.totals[i] = total
+        memory.margins[i] = data.scores[i, memory.leaders[i]] - drop * (1.0 / total)
+    _find_slopes(memory, loss)
+    biggest = 0.0
+    for i in range(n):
+        inverse = 1.0 / memory.totals[i]
+        factor = memory.slopes[i] * inverse / n
         weighted = 0.0
         for t in range(T):
             c[i, t] = factor * memory.weights[i, t] * below[i, t]
             weighted += c[i, t]
             biggest = max(biggest, abs(c[i, t]))
-            s[i, t] *= inverse
-        memory.margins[i], memory.totals[i] = margin, total
         for t in range(T):
-            c[i, t] = (c[i, t] - s[i, t] * weighted) / n
-    if _SMALL < biggest < _LARGE:
+            s[i, t] *= inverse
+            c[i, t] -= s[i, t] * weighted
+    if SMALL < biggest < LARGE:
         return shift
-    return _find_scaled_weights(data, memory, loss)
+    return find_scaled_weights(n, T, memory, loss)
 
 
 @compiled
@@ -186,7 +216,7 @@ def _find_gaps(T, logits, scores, memory):
             below[i, t] = best - scores[i, t]
             if below[i, t] != 0.0 and gaps[i, t] > nearest:
                 nearest = gaps[i, t]
-    shift = nearest if -np.inf < nearest < _DEEP else 0.0
+    shift = nearest if -np.inf < nearest < DEEP else 0.0
     for i in range(n):
         for t in range(T):
             arguments[i, t] = gaps[i, t] - shift if below[i, t] != 0.0 else gaps[i, t]
@@ -196,12 +226,12 @@ def _find_gaps(T, logits, scores, memory):
 
 
 @compiled
-def _find_scaled_weights(data, memory, loss):
-    """The same where weights under- or overflow: the largest one is taken out of all.
+def find_scaled_weights(n, T, memory, loss):
+    """Fill c where weights under- or overflow: the largest one is taken out of all.
 
-    Logits that are not finite make all of them nan.
+    Needs ``gaps``, ``below``, ``s``, ``margins`` and ``totals``; returns the log-scale. Logits that
+    are not finite make all of c nan.
     """
-    n, T, _ = data.X.shape
     gaps, below, s, c, arguments = memory.gaps, memory.below, memory.s, memory.c, memory.arguments
     scale = -np.inf
     for i in range(n):
@@ -234,18 +264,28 @@ def _find_scaled_weights(data, memory, loss):
 
 
 @compiled
-def _slope(m, loss):
-    """-loss'(m)."""
-    if loss == _LOGISTIC:
-        return 1.0 / (1.0 + math.exp(m))
-    return math.exp(-m) if loss == _EXPONENTIAL else 1.0
+def _find_slopes(memory, loss):
+    """-loss'(margin)."""
+    margins, exponents, slopes = memory.margins, memory.exponents, memory.slopes
+    if loss == LOGISTIC:
+        for i in range(len(slopes)):
+            exponents[i] = -abs(margins[i])
+        exponentials(exponents, slopes)
+        for i in range(len(slopes)):
+            slopes[i] = (slopes[i] if margins[i] > 0.0 else 1.0) / (1.0 + slopes[i])
+    elif loss == EXPONENTIAL:
+        for i in range(len(slopes)):
+            exponents[i] = -margins[i]
+        exponentials(exponents, slopes)
+    else:
+        slopes[:] = 1.0
 
 
 @compiled
 def _log_slope(m, loss):
-    if loss == _LOGISTIC:
+    if loss == LOGISTIC:
         return -max(m, 0.0) - math.log1p(math.exp(-abs(m)))
-    return -m if loss == _EXPONENTIAL else 0.0
+    return -m if loss == EXPONENTIAL else 0.0
 
 
 @compiled
@@ -325,11 +365,11 @@ def find_loss_gap(data, memory, loss, log_scale):
 @compiled
 def _rise(m, drop, loss):
     """loss(m - drop) - loss(m)."""
-    if loss == _LOGISTIC:
+    if loss == LOGISTIC:
         if drop <= 1.0:
             return math.log1p(math.expm1(drop) / (1.0 + math.exp(m)))
         return _softplus(_log_expm1(drop) + _log_slope(m, loss))
-    if loss == _EXPONENTIAL:
+    if loss == EXPONENTIAL:
         return math.exp(-m) * math.expm1(drop) if drop <= 1.0 else math.exp(_log_expm1(drop) - m)
     return drop
 
@@ -340,7 +380,7 @@ def _log_rise(m, drop, loss):
     if loss == _CORRELATION:
         return math.log(drop)
     x = _log_expm1(drop) + _log_slope(m, loss)
-    return math.log(_softplus(x)) if loss == _LOGISTIC and x > -40.0 else x
+    return math.log(_softplus(x)) if loss == LOGISTIC and x > -40.0 else x
 
 
 @compiled

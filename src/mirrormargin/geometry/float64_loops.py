@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import extending, njit
-from numba.core import cgutils, types
+from numba.core import cgutils, options, types
 
 from mirrormargin.geometry import float32_kernels
 from mirrormargin.geometry.float32_kernels import fma, inlined
@@ -32,10 +32,13 @@ __all__ = [
     "absolute_sum",
     "add_up",
     "compiled",
+    "exponential",
     "exponentials",
     "keep_apart",
     "largest",
     "power_sum",
+    "raise_all",
+    "raise_one",
     "signed_powers",
     "weigh_rows",
 ]
@@ -48,9 +51,12 @@ _FAR, _HIGH = 4, 4  # vectors, and sums of the same rows, that it adds up side b
 # Called by other compiled functions alone, so they need no wrappers. A division by zero gives inf,
 # as in NumPy: callers look for numbers that are not finite.
 _plain: Any = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+# Whoever calls from outside holds on to the arrays. Counting references to them at each use would
+# take half the time of small problems. What is decorated here may neither make nor return arrays.
+# Pinned by ``test_no_compiled_function_counts_references``.
+if hasattr(options.DefaultOptions, "_nrt"):
+    _plain["_nrt"] = False
 compiled: Any = njit(**_plain)
-# Sums and maxima of nonnegative numbers, in whichever order is fastest.
-_sum: Any = njit(fastmath={"reassoc", "nsz"}, **_plain)
 _maximum: Any = njit(fastmath={"nnan", "nsz"}, **_plain)
 _intrinsic: Any = extending.intrinsic
 
@@ -167,14 +173,21 @@ def signed_powers(x, r, out):
             out[j] = _with_sign(_power(abs(x[j]), r), x[j])
 
 
+@inlined
+def exponential(x):
+    """e^x; zero below the normal numbers, inf from 2^1023.5 on, and nan stays nan."""
+    t = x * _LOG2E
+    rounded = t + _ROUND
+    y = _exp2(rounded, fma(x, _LOG2E, -(rounded - _ROUND)) + x * _LOG2E_REST)
+    y = 0.0 if t <= -1022.0 else y
+    return np.inf if t >= 1023.5 else y
+
+
 @compiled
 def exponentials(x, out):
-    """``out = e^x`` for x <= 0, zero below the normal numbers; nan stays nan."""
+    """``out = e^x``, see :func:`exponential`."""
     for j in range(len(out)):
-        t = x[j] * _LOG2E
-        rounded = t + _ROUND
-        f = fma(x[j], _LOG2E, -(rounded - _ROUND)) + x[j] * _LOG2E_REST
-        out[j] = 0.0 if t <= -1022.0 else _exp2(rounded, f)
+        out[j] = exponential(x[j])
 
 
 @_maximum
@@ -187,47 +200,91 @@ def largest(x):
     return top
 
 
-@_sum
-def absolute_sum(x):
-    """sum |x_j|; not finite if an entry is not."""
-    total = 0.0
-    for j in range(len(x)):
-        total += abs(x[j])
+_VECTOR = ir.VectorType(ir.DoubleType(), WIDTH)
+_DOUBLE, _INDEX, _ADDRESS = ir.DoubleType(), ir.IntType(32), ir.IntType(64)
+
+
+def _emit_sum(magnitudes: bool) -> Any:
+    """An intrinsic: the sum of ``num`` vectors, or of their absolute values, and of its entries."""
+
+    def emit(context, builder, signature, args):
+        address, num = args
+        size = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(_VECTOR, [_VECTOR]), f"llvm.fabs.v{WIDTH}f64"
+        )
+        place = cgutils.alloca_once_value(builder, ir.Constant(_VECTOR, [0.0] * WIDTH))
+        with cgutils.for_range(builder, num) as loop:
+            offset = builder.mul(loop.index, ir.Constant(_ADDRESS, 8 * WIDTH))
+            pointer = builder.inttoptr(builder.add(address, offset), _VECTOR.as_pointer())
+            entry = builder.load(pointer, align=8)
+            entry = builder.call(size, [entry]) if magnitudes else entry
+            builder.store(builder.fadd(builder.load(place), entry), place)
+        total = builder.load(place)
+        a, b, c, d = (builder.extract_element(total, ir.Constant(_INDEX, k)) for k in range(WIDTH))
+        return builder.fadd(builder.fadd(a, b), builder.fadd(c, d))
+
+    @_intrinsic
+    def add_vectors(typing, address, num):
+        return types.float64(types.int64, types.int64), emit
+
+    return add_vectors
+
+
+_add_vectors, _add_magnitudes = _emit_sum(False), _emit_sum(True)
+
+# The order of a sum is fixed, not the fastest of the CPU at hand: vectors of four, one by one.
+
+
+@compiled
+def add_up(x):
+    """sum x_j."""
+    whole = len(x) // WIDTH
+    total = _add_vectors(x.ctypes.data, whole)
+    for j in range(whole * WIDTH, len(x)):
+        total += x[j]
     return total
 
 
-@_sum
-def add_up(x):
-    """sum x_j, of numbers that are not negative."""
-    total = 0.0
-    for j in range(len(x)):
-        total += x[j]
+@compiled
+def absolute_sum(x):
+    """sum |x_j|; not finite if an entry is not."""
+    whole = len(x) // WIDTH
+    total = _add_magnitudes(x.ctypes.data, whole)
+    for j in range(whole * WIDTH, len(x)):
+        total += abs(x[j])
     return total
 
 
 @compiled
 def power_sum(x, factor, r, out):
     """``sum_j (factor |x_j|)^r``; ``out`` is overwritten."""
-    if r == 2.0:
-        for j in range(len(x)):
-            size = factor * x[j]
-            out[j] = size * size
-    elif r == 3.0:
-        for j in range(len(x)):
-            size = factor * abs(x[j])
-            out[j] = size * size * size
-    elif r == 1.5:
-        for j in range(len(x)):
-            size = factor * abs(x[j])
-            out[j] = size * math.sqrt(size)
-    else:
-        for j in range(len(x)):
-            out[j] = _power(factor * abs(x[j]), r)
+    for j in range(len(x)):
+        out[j] = factor * abs(x[j])
+    raise_all(out, r)
     return add_up(out)
 
 
-_VECTOR = ir.VectorType(ir.DoubleType(), WIDTH)
-_DOUBLE, _INDEX, _ADDRESS = ir.DoubleType(), ir.IntType(32), ir.IntType(64)
+@compiled
+def raise_all(x, r):
+    """``x = x^r`` for x >= 0."""
+    if r == 2.0:
+        for j in range(len(x)):
+            x[j] = x[j] * x[j]
+    elif r == 3.0:
+        for j in range(len(x)):
+            x[j] = x[j] * x[j] * x[j]
+    elif r == 1.5:
+        for j in range(len(x)):
+            x[j] = x[j] * math.sqrt(x[j])
+    else:
+        for j in range(len(x)):
+            x[j] = _power(x[j], r)
+
+
+@inlined
+def raise_one(x, r):
+    """x^r for x >= 0 and r < 1, as :func:`signed_powers` computes it."""
+    return math.sqrt(x) if r == 0.5 else _power(x, r)
 
 
 def _emit_block(height: int, count: int) -> Any:

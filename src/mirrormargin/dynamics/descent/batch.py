@@ -1,41 +1,63 @@
 """All runs of a training: their weights and duals, and the threads that advance them.
 
-Runs are numbered along (problem, p, init). A run computes the same whichever thread takes it, and
-however its steps are cut into pieces.
+Runs are numbered along (problem, p, init). A run computes the same whichever thread takes it, alone
+or in a lane beside others, and however its steps are cut into pieces.
 """
 
 from __future__ import annotations
 
-import copy
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mirrormargin.attention import AttentionProblem
-from mirrormargin.attention.compiled import LOSS_CODES, Data, Memory, allocate, pack, round_up
+from mirrormargin.attention.compiled import (
+    LOSS_CODES,
+    Data,
+    Memory,
+    allocate,
+    pack_all,
+    round_up,
+)
+from mirrormargin.attention.compiled_lanes import allocate_lanes
+from mirrormargin.dynamics.descent.lane_groups import find_least_group, form_groups
+from mirrormargin.dynamics.descent.lane_loop import advance_lanes, allocate_tensors
 from mirrormargin.dynamics.descent.record import MODES, RULES, End
 from mirrormargin.dynamics.descent.training_loop import NUM_TENSORS, NUMBERS, advance
+from mirrormargin.geometry.lanes import LANES
 from mirrormargin.geometry.threads import share_out
 from mirrormargin.geometry.vector_batches import power_each
 
 __all__ = ["Batch", "make_batch"]
 
 Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 PIECE = 0.5  # seconds that pieces of work should take about, between reports of progress
 _FLOPS = 2e9  # a second, a low guess
 
 
+class _Workspace(NamedTuple):
+    """What a thread works in: memory of the loop for one run, its tensors, and that for lanes."""
+
+    memory: Memory
+    work: Array
+    lanes: tuple[Any, ...]
+
+
 @dataclass
 class Batch:
-    """J runs. Weights are kept transposed and padded, as the loop wants them.
+    """J runs. Weights are kept transposed and padded, as the loops want them.
 
     Attributes:
-        data: The problem of each run, J of them.
+        problems: The P problems, stacked.
+        which: The index of the problem of each run, (J,).
+        scores: Those of each run in a joint training, where the loop writes them, (J, n, Tp).
         u, w: Duals and weights of W or K, (J, rows, dp).
         u2, w2: Those of Q or of the head, (J, rows, dp), with no rows if W alone is trained.
         numbers: (J, len(NUMBERS)), see the loop.
@@ -45,15 +67,17 @@ class Batch:
         shape: (problem, p, init).
     """
 
-    data: list[Data]
+    problems: Data
+    which: Integers
+    scores: Array | None
     u: Array
     w: Array
     u2: Array
     w2: Array
     numbers: Array
-    codes: NDArray[np.int64]
-    step: NDArray[np.int64]
-    end: NDArray[np.int64]
+    codes: Integers
+    step: Integers
+    end: Integers
     shape: tuple[int, int, int]
 
     @property
@@ -65,55 +89,104 @@ class Batch:
         return self.mode == MODES["joint"]
 
     @property
-    def dim(self) -> int:
-        return self.data[0].Xt.shape[1]
+    def sizes(self) -> tuple[int, int, int]:
+        """n, T and d."""
+        _, n, d, _ = self.problems.Xt.shape
+        return n, self.problems.X.shape[2], d
 
-    def keep(self) -> Callable[[], None]:
-        """A function that brings the batch back to where it is now."""
+    @property
+    def dim(self) -> int:
+        return self.sizes[2]
+
+    @property
+    def exponents(self) -> Array:
+        """p of each run, (J,)."""
+        return self.numbers[:, NUMBERS.index("p")]
+
+    def keep(self, targets: Integers) -> Callable[[], None]:
+        """A function that brings runs on their way to these targets back to where they are now."""
         names = ("u", "w", "u2", "w2", "numbers", "step", "end")
-        kept = {name: getattr(self, name).copy() for name in names}
+        moving = self._find_moving(targets)
+        kept = {name: getattr(self, name)[moving] for name in names}
 
         def restore() -> None:
             for name, value in kept.items():
-                getattr(self, name)[...] = value
+                getattr(self, name)[moving] = value
 
         return restore
 
-    def plan_pieces(self, targets: NDArray[np.int64], threads: int) -> Iterator[Any]:
-        """Cut the way to the targets into steps that take about :data:`PIECE` seconds each."""
-        n, T, dp = self.data[0].X.shape
-        flops = 4 * n * dp * (self.dim + T) + 100 * n * T + 100 * self.w[0].size
-        ahead = targets - self.step
-        count = max(1, int(np.ceil(flops * ahead.sum() / threads / _FLOPS / PIECE)))
+    def plan_pieces(self, targets: Integers, threads: int) -> Iterator[Integers]:
+        """Cut the way to the targets into pieces that take about :data:`PIECE` seconds each.
+
+        A piece takes some runs the whole way as long as there are enough for all threads, then a
+        part of the way.
+        """
+        n, T, d = self.sizes
+        flops = 4 * n * round_up(d) * (d + T) + 100 * n * T + 100 * self.w[0].size
+        moving = self._find_moving(targets)
         start = self.step.copy()
-        for piece in range(1, count + 1):
-            yield start + ahead * piece // count
+        ahead = (targets - start)[moving]
+        count = max(1, math.ceil(flops * ahead.sum() / threads / _FLOPS / PIECE))
+        # Neighbours in lanes have the same exponent, and all lanes should be filled.
+        order = moving[np.argsort(self.exponents[moving], kind="stable")]
+        size = LANES * threads
+        size *= max(1, math.ceil(len(order) / count / size))
+        num_parts = max(1, math.ceil(len(order) / size))
+        cuts = math.ceil(count / num_parts)
+        for first in range(0, max(1, len(order)), size):
+            part = order[first : first + size]
+            for cut in range(1, cuts + 1):
+                piece = start.copy()
+                piece[part] += (targets - start)[part] * cut // cuts
+                yield piece
 
-    def advance(self, targets: NDArray[np.int64], threads: int) -> None:
+    def advance(self, targets: Integers, threads: int) -> None:
         """Take every run that is still running to its target."""
-        loop = advance.load()
-        n, T, _ = self.data[0].X.shape
-        rows = max(self.w.shape[1], self.w2.shape[1], self.dim)
-
-        def allocate_all() -> tuple[Memory, Array]:
-            return allocate(n, T, self.dim), np.zeros((NUM_TENSORS, rows, self.w.shape[2]))
-
-        # A call takes microseconds, as a few steps of a small problem: what can be is done before.
-        todo = np.flatnonzero((self.end == End.RUNNING) & (self.step < targets)).tolist()
+        targets = np.ascontiguousarray(targets)
+        moving = self._find_moving(targets)
+        least = find_least_group(self.mode, int(self.codes[1]), *self.sizes)
+        groups, alone = form_groups(moving, self.exponents[moving], least, threads)
+        # Several groups to a call: passing so many arrays takes microseconds.
+        shares = np.array_split(groups, min(len(groups), 4 * threads)) if len(groups) else []
         steps = np.stack([self.step, targets], axis=1)
+        lane_state = (self.step, targets, self.end, self.numbers, self.which, self.problems)
 
-        def follow(index: int, memory: tuple[Memory, Array]) -> None:
-            job = todo[index]
-            codes, *arrays = self._views[job]
-            self.step[job], self.end[job] = loop(codes, steps[job], *arrays, memory[1], memory[0])
+        def follow(index: int, space: _Workspace) -> None:
+            if index < len(shares):
+                arrays = (shares[index], self.codes, *lane_state, self.u, self.w)
+                advance_lanes.load()(*arrays, *space.lanes, space.memory)
+            else:
+                job = int(alone[index - len(shares)])
+                arrays = (self.codes, steps[job], *self._see(job))
+                self.step[job], self.end[job] = advance.load()(*arrays, space.work, space.memory)
 
-        share_out(follow, len(todo), threads, allocate_all)
+        def allocate_all() -> _Workspace:
+            n, T, d = self.sizes
+            rows = max(self.w.shape[1], self.w2.shape[1], d)
+            return _Workspace(
+                memory=allocate(n, T, d),
+                work=np.zeros((NUM_TENSORS, rows, self.w.shape[2])),
+                lanes=(allocate_tensors(d), allocate_lanes(n, T, d)) if shares else (),
+            )
+
+        share_out(follow, len(shares) + len(alone), threads, allocate_all)
+
+    def _see(self, job: int) -> tuple[Any, ...]:
+        """Numbers, data and tensors of a run: views of what is changed in place, made once."""
+        if job not in self._seen:
+            data = Data(*(array[self.which[job]] for array in self.problems))
+            if self.scores is not None:
+                data = data._replace(scores=self.scores[job])
+            tensors = (self.u, self.w, self.u2, self.w2)
+            self._seen[job] = (self.numbers[job], data, *(tensor[job] for tensor in tensors))
+        return self._seen[job]
 
     @cached_property
-    def _views(self) -> list[tuple[Any, ...]]:
-        """Codes, numbers, data and tensors of each run; they are changed in place only."""
-        columns = (self.numbers, self.data, self.u, self.w, self.u2, self.w2)
-        return [(self.codes, *row) for row in zip(*columns, strict=True)]
+    def _seen(self) -> dict[int, tuple[Any, ...]]:
+        return {}
+
+    def _find_moving(self, targets: Integers) -> Integers:
+        return np.flatnonzero((self.end == End.RUNNING) & (self.step < targets))
 
     def matrices(self) -> Array:
         """W of each run, (problem, p, init, d, d)."""
@@ -171,13 +244,13 @@ def make_batch(
     for name, value in numbers.items():
         row = np.broadcast_to(value, E)
         table[:, NUMBERS.index(name)] = np.broadcast_to(row[:, None], shape).reshape(J)
-    packed = [pack(problem) for problem in problems]
-    data = [copy.copy(packed[run[0]]) for run in np.ndindex(shape)]
-    if mode == "joint":  # the loop writes the scores of its head
-        data = [one._replace(scores=one.scores.copy()) for one in data]
+    packed = pack_all(problems)
+    which = np.repeat(np.arange(P, dtype=np.int64), E * count)
     duals = [power_each(tensor, p - 1) for tensor in tensors]
     return Batch(
-        data=data,
+        problems=packed,
+        which=which,
+        scores=packed.scores[which] if mode == "joint" else None,
         u=duals[0],
         w=tensors[0],
         u2=duals[1],

@@ -69,7 +69,7 @@ def train(
         for column in planned[:, first:].T:
             targets = np.broadcast_to(column[:, None], batch.shape).reshape(-1)
             for piece in batch.plan_pieces(targets, cores):
-                restore = batch.keep()
+                restore = batch.keep(piece)
                 try:
                     batch.advance(piece, cores)
                 except KeyboardInterrupt:

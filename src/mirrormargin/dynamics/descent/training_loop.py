@@ -43,14 +43,16 @@ from mirrormargin.geometry.compiler import CompiledFunction
 from mirrormargin.geometry.float64_loops import (
     absolute_sum,
     compiled,
+    exponential,
     largest,
     power_sum,
+    raise_one,
     signed_powers,
     weigh_rows,
 )
 from mirrormargin.optim import polyak
 
-__all__ = ["NUMBERS", "NUM_TENSORS", "advance"]
+__all__ = ["MEMORY", "NUMBERS", "NUM_TENSORS", "SOURCES", "advance"]
 
 _CONSTANT, _NORMALIZED, _POLYAK = RULES.values()
 _W, _KQ, _JOINT = MODES.values()
@@ -155,11 +157,11 @@ def _find_step(g, log_scale, p, rule, lr, eps, spare):
     if top == 0.0:
         return 0.0
     if rule == _CONSTANT:
-        return lr * math.exp(log_scale)
+        return lr * exponential(log_scale)
     q = p / (p - 1.0)
-    norm = top * power_sum(g, 1.0 / top, q, spare[: len(g)]) ** (1.0 / q)
+    norm = top * raise_one(power_sum(g, 1.0 / top, q, spare[: len(g)]), 1.0 / q)
     if eps:
-        norm += eps * math.exp(-log_scale)
+        norm += eps * exponential(-log_scale)
     return lr / norm
 
 
@@ -220,12 +222,12 @@ def _move(u, w, g, step, p):
 _real, _whole = types.float64, types.int64
 _vector, _matrix, _stack = _real[::1], _real[:, ::1], _real[:, :, ::1]
 _data = types.NamedTuple((_stack, _stack, _matrix, _matrix, _vector), Data)
-_memory = types.NamedTuple((*(_matrix,) * 9, _whole[::1], _vector, _vector, _vector), Memory)
+MEMORY = types.NamedTuple((*(_matrix,) * 9, _whole[::1], *(_vector,) * 5), Memory)
 _SIGNATURE = types.UniTuple(_whole, 2)(
     *(_whole[::1], _whole[::1], _vector, _data),
-    *(_matrix, _matrix, _matrix, _matrix, _stack, _memory),
+    *(_matrix, _matrix, _matrix, _matrix, _stack, MEMORY),
 )
 
 _OWN = (record, settings, polyak)
-_SOURCES = (*attention.SOURCES, *(str(module.__file__) for module in _OWN), __file__)
-advance = CompiledFunction(_make_loop, _SIGNATURE, _SOURCES)
+SOURCES = (*attention.SOURCES, *(str(module.__file__) for module in _OWN), __file__)
+advance = CompiledFunction(_make_loop, _SIGNATURE, SOURCES)
