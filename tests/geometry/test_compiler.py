@@ -119,6 +119,7 @@ COMPILED = {
     "optim.compiled": ["_descent_kernels", "_adam_kernels"],
     "optim.compiled_ranking": ["_count_kernel", "_collect_kernel", "_remove_kernel"],
     "svm.compiled.kernel": ["_kernel"],
+    "dynamics.descent.lane_loop": ["advance_lanes"],
     "dynamics.descent.training_loop": ["advance"],
 }
 

@@ -85,13 +85,8 @@ def allocate_lanes(n: int, T: int, d: int) -> LaneMemory:
 @compiled
 def push_forward(Wt, n, T, d, memory):
     """Fill Y and the logits."""
-    z, Y, X, logits = (
-        memory.z.ctypes.data,
-        memory.Y.ctypes.data,
-        memory.X.ctypes.data,
-        memory.gaps.ctypes.data,
-    )
-    multiply(z, d, 1, Wt.ctypes.data, 1, d, Y, n, d, d)
+    X, Y, logits = memory.X.ctypes.data, memory.Y.ctypes.data, memory.gaps.ctypes.data
+    multiply(memory.z.ctypes.data, d, 1, Wt.ctypes.data, 1, d, Y, n, d, d)
     for i in range(n):
         at = 8 * LANES * i
         multiply(Y + at * d, 0, 1, X + at * T * d, d, 1, logits + at * T, 1, T, d)

@@ -1,6 +1,6 @@
 r"""Vectors of eight float64 as a number type of compiled code: eight problems in one loop.
 
-    x = load(address, j),    y = fma(x, x, splat(2.0)),    y = select(y > x, y, x),    store(...)
+    x = load(list, j),    y = x * x + splat(2.0),    y = select(y > x, y, x),    store(list, j, y)
 
 The lanes of a vector never meet. Each operation rounds as the scalar one does, so a loop that does
 in lanes what another does to one number after the other computes the same bits in every lane,
@@ -30,7 +30,6 @@ __all__ = [
     "LANES",
     "SOURCES",
     "any_of",
-    "fma",
     "load",
     "make_lists",
     "multiply",
@@ -145,24 +144,12 @@ def splat(typing, value):
     """The same number in all lanes."""
 
     def emit(context, builder, signature, args):
-        return _spread(builder, args[0])
+        undefined, index = ir.Constant(_VECTOR, ir.Undefined), ir.IntType(32)
+        one = builder.insert_element(undefined, args[0], ir.Constant(index, 0))
+        zeros = ir.Constant(ir.VectorType(index, LANES), [0] * LANES)
+        return builder.shuffle_vector(one, undefined, zeros)
 
     return _vector(types.float64), emit
-
-
-def _spread(builder: Any, value: Any) -> Any:
-    undefined = ir.Constant(_VECTOR, ir.Undefined)
-    one = builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return builder.shuffle_vector(one, undefined, zeros)
-
-
-@_intrinsic
-def fma(typing, a, b, c):
-    """a * b + c with one rounding."""
-    return _vector(_vector, _vector, _vector), lambda context, builder, signature, args: _call(
-        builder, "fma", *args
-    )
 
 
 @_intrinsic
@@ -232,24 +219,27 @@ def multiply(a, a_row, a_next, b, b_column, b_next, out, rows, columns, count):
     ``a``, ``b`` and ``out`` are addresses. Entry (r, k) of a is vector ``r * a_row + k * a_next``,
     entry (k, c) of b vector ``c * b_column + k * b_next``; out is (rows, columns).
     """
-    ar, ak, bc, bk, width = 64 * a_row, 64 * a_next, 64 * b_column, 64 * b_next, 64 * columns
+    ar, ak, bc, bk = _BYTES * a_row, _BYTES * a_next, _BYTES * b_column, _BYTES * b_next
+    width = _BYTES * columns
     r = 0
     while r < rows:
         is_pair = r + 2 <= rows
-        left, target = a + r * ar, out + r * width
         c = 0
-        while c + 4 <= columns:
-            if is_pair:
-                _block(left, ar, ak, b + c * bc, bc, bk, target + 64 * c, width, count)
-            else:
-                _wide(left, ar, ak, b + c * bc, bc, bk, target + 64 * c, width, count)
-            c += 4
         while c < columns:
-            if is_pair:
-                _tall(left, ar, ak, b + c * bc, bc, bk, target + 64 * c, width, count)
+            target = out + r * width + c * _BYTES
+            place = (a + r * ar, ar, ak, b + c * bc, bc, bk, target, width, count)
+            if c + 4 <= columns:
+                if is_pair:
+                    _block(*place)
+                else:
+                    _wide(*place)
+                c += 4
             else:
-                _one(left, ar, ak, b + c * bc, bc, bk, target + 64 * c, width, count)
-            c += 1
+                if is_pair:
+                    _tall(*place)
+                else:
+                    _one(*place)
+                c += 1
         r += 2
 
 
