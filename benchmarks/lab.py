@@ -5,15 +5,23 @@ in float64. ``loop`` trains one model at a time on one thread; ``batched`` all m
 one set of tensors, on as many threads as ours. Each round times everything once, in turn, and a
 ratio is the median over rounds of the ratio within a round.
 
-    python benchmarks/lab.py [--quick] [--only small figure medium growth]
+    python benchmarks/lab.py [--quick] [--cpu-time] [--only small figure medium growth]
+    python benchmarks/lab.py --against ../old/src [--cpu-time]
+
+The second compares with another version of the package, in a process of its own. On a machine that
+other processes keep busy ``--cpu-time`` says more, where one core works.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -23,6 +31,9 @@ from mirrormargin.geometry.threads import count_cores
 
 SECTIONS = ("small", "figure", "medium", "growth")
 EXPONENTS = (1.75, 2.0, 3.0)
+DECADES = (1, 10, 100, 1000)  # recorded steps
+
+clock: Callable[[], float] = time.perf_counter
 
 
 def attend_and_lose(X, z, y, v, W):
@@ -53,23 +64,23 @@ def train_by_autograd(problems, p: float, num_steps: int, threads: int) -> float
         batch = [tensor[0] for tensor in batch]
     d = problems[0].dim
     W = torch.zeros(*batch[3].shape[:-1], d, d, dtype=torch.float64, requires_grad=True)
-    start = time.perf_counter()
+    start = clock()
     for _ in range(num_steps):
         (gradient,) = torch.autograd.grad(attend_and_lose(*batch, W), W)
         with torch.no_grad():
             mirror_step(W, gradient, p, 0.1)
-    return (time.perf_counter() - start) / num_steps / len(problems)
+    return (clock() - start) / num_steps / len(problems)
 
 
 def train_by_mirrormargin(
-    problems, p: float, num_steps: int, threads: int, record: int = 50
+    problems, p: float, num_steps: int, threads: int, record: int | Sequence[int] = DECADES
 ) -> float:
     """Seconds for one step of one model, recording included."""
-    start = time.perf_counter()
+    start = clock()
     mm.train_attention(
         problems, p, num_steps=num_steps, target=None, threads=threads, record=record
     )
-    return (time.perf_counter() - start) / num_steps / len(problems)
+    return (clock() - start) / num_steps / len(problems)
 
 
 def compare(ours: Callable[[], float], theirs: Callable[[], float], rounds: int) -> str:
@@ -77,12 +88,12 @@ def compare(ours: Callable[[], float], theirs: Callable[[], float], rounds: int)
     pairs = [(ours(), theirs()) for _ in range(rounds)]
     own, other = (statistics.median(column) for column in zip(*pairs, strict=True))
     ratio = statistics.median(b / a for a, b in pairs)
-    return f"{own * 1e6:10.2f} us {other * 1e6:10.1f} us {ratio:8.1f} x"
+    return f"{own * 1e6:10.2f} us {1 / own:12,.0f} {other * 1e6:10.1f} us {ratio:8.1f} x"
 
 
 def time_small(rounds: int) -> None:
-    print("\nn = 6, T = 8, d = 10, one core, per model-step\n")
-    print("                                 mirrormargin     autograd      ratio")
+    print("\nn = 6, T = 8, d = 10, one core, per model-step, recorded every decade\n")
+    print("                                 mirrormargin   steps/s      autograd      ratio")
     problems = [mm.synthetic.unit_sphere(seed) for seed in range(1, 301)]
     for p in EXPONENTS:
         for name, count, steps in (("300 runs", 300, 1000), ("1 run", 1, 5000)):
@@ -105,7 +116,7 @@ def time_small(rounds: int) -> None:
 def time_figure() -> None:
     """100 problems at three exponents with the published numbers of steps, targets included."""
     problems = [mm.synthetic.unit_sphere(seed) for seed in range(1, 101)]
-    start = time.perf_counter()
+    start = clock()
     record = mm.train_attention(
         problems,
         EXPONENTS,
@@ -113,7 +124,7 @@ def time_figure() -> None:
         num_steps=[1500, 2000, 20000],
         init=mm.NormalInit(std=1.0, seeds=0),
     )
-    seconds = time.perf_counter() - start
+    seconds = clock() - start
     mean = record.divergence[..., -1].mean(axis=(0, 2))
     print(
         f"\n300 runs of 1500 / 2000 / 20000 steps, max-margin solutions included: {seconds:.1f} s"
@@ -124,7 +135,7 @@ def time_figure() -> None:
 def time_medium(rounds: int) -> None:
     cores = count_cores()
     print(f"\nn = 200, T = 20, d = 64, 32 runs, {cores} cores, per model-step\n")
-    print("                                 mirrormargin     autograd      ratio")
+    print("                                 mirrormargin   steps/s      autograd      ratio")
     problems = [mm.synthetic.unit_sphere(seed, 200, 20, 64) for seed in range(32)]
     for p in EXPONENTS:
         line = compare(
@@ -152,13 +163,76 @@ def time_growth(rounds: int) -> None:
         print(f"  {name} = 4, 8, 16, 32, 64 " + "".join(cells))
 
 
+CASES = {  # n, T, d, runs, steps
+    "n = 6, T = 8, d = 10, 300 runs": (6, 8, 10, 300, 1000),
+    "the same, 1 run": (6, 8, 10, 1, 5000),
+    "n = 16, T = 16, d = 16, 8 runs": (16, 16, 16, 8, 300),
+    "n = 200, T = 20, d = 64, 4 runs": (200, 20, 64, 4, 100),
+}
+
+
+def serve() -> None:
+    """Train what the lines of the input say, and print the seconds of a step of one model."""
+    for line in sys.stdin:
+        p, *numbers = line.split()
+        n, T, d, runs, steps = map(int, numbers)
+        problems = [mm.synthetic.unit_sphere(seed, n, T, d) for seed in range(1, runs + 1)]
+        print(train_by_mirrormargin(problems, float(p), steps, 1), flush=True)
+
+
+def compare_versions(other: Path, rounds: int, options: list[str]) -> None:
+    """Interleaved with another version of the package, on one core."""
+    if not (other / "mirrormargin").is_dir():
+        raise SystemExit(f"there is no mirrormargin in {other}: give the src folder of a checkout")
+    processes = [
+        subprocess.Popen(
+            [sys.executable, __file__, "--serve", *options],
+            env={**os.environ, "PYTHONPATH": str(source.resolve()), "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for source in (Path(mm.__file__).parents[1], other)
+    ]
+
+    def time_in(index: int, case: str) -> float:
+        process = processes[index]
+        assert process.stdin is not None
+        assert process.stdout is not None
+        print(case, file=process.stdin, flush=True)
+        return float(process.stdout.readline())
+
+    print("\none core, per model-step, recorded every decade\n")
+    print("                                              here    steps/s          there      ratio")
+    for name, sizes in CASES.items():
+        for p in EXPONENTS:
+            case = " ".join(map(str, (p, *sizes)))
+            ours, theirs = (lambda i=i, case=case: time_in(i, case) for i in range(2))
+            ours(), theirs()  # what is compiled and allocated once
+            print(f"  p = {p:<5g} {name:32} {compare(ours, theirs, rounds)}", flush=True)
+    for process in processes:
+        process.communicate()
+
+
 def main() -> None:
+    global clock
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one round of each")
+    parser.add_argument("--cpu-time", action="store_true", help="of the process, not on the clock")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS)
+    parser.add_argument("--against", type=Path, help="the src folder of another version")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     rounds = 1 if arguments.quick else 5
-    mm.train_attention(mm.synthetic.unit_sphere(1), num_steps=1)  # compiles
+    if arguments.cpu_time:
+        clock = time.process_time
+    if arguments.serve:
+        return serve()
+    if arguments.against is not None:
+        options = ["--cpu-time"] if arguments.cpu_time else []
+        return compare_versions(arguments.against, rounds, options)
+    problems = [mm.synthetic.unit_sphere(seed) for seed in range(9)]
+    mm.train_attention(problems, num_steps=1)  # compiles
     if "small" in arguments.only:
         time_small(rounds)
     if "figure" in arguments.only:

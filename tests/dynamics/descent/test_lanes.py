@@ -2,6 +2,9 @@
 
 import dataclasses
 import itertools
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -125,11 +128,14 @@ def test_runs_that_end_leave_their_neighbours_alone(train, p):
 
 @pytest.mark.parametrize("lr", [1e3, 1e100, 1.7e308])
 @pytest.mark.parametrize("p", [1.1, 1.5, 2.0, 5.0])
-def test_learning_rates_far_too_large_have_the_bits_of_each_alone(train, p, lr):
-    options = {"step_rule": "constant", "lr": lr, "num_steps": 20, "record": 20}
+@pytest.mark.parametrize("num_steps", [1, 20])
+def test_learning_rates_far_too_large_have_the_bits_of_each_alone(train, num_steps, p, lr):
+    options = {"step_rule": "constant", "lr": lr, "num_steps": num_steps, "record": 20}
     with np.errstate(all="ignore"):
         records = [train(there, spheres(9), p, **options) for there in (True, False)]
     assert_same_bits(*records)
+    if p < 2 and lr > 1e299:
+        assert (records[0].end == End.DIVERGED).all()
 
 
 @pytest.mark.parametrize(("p", "lr"), [(1.75, 0.2), (2.0, 1.0), (3.0, 300.0)])
@@ -155,6 +161,31 @@ def test_each_lane_leaves_floating_point_in_its_own_time(train):
     records = [train(there, problems, [1.75, 2.0], **options) for there in (True, False)]
     assert_same_bits(*records)
     assert (records[0].steps[..., -1] == 40).all()
+
+
+TRAIN = """
+import hashlib
+import mirrormargin as mm
+
+problems = [mm.synthetic.unit_sphere(seed) for seed in range(9)]
+record = mm.train_attention(problems, [1.1, 1.75, 2.0, 3.0], num_steps=300, record=3, target=None)
+print(hashlib.sha256(record.W.tobytes()).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_the_vectors_of_the_cpu_change_no_bit(tmp_path):
+    # Compiled for this CPU, and for the oldest of its kind, whose vectors hold two numbers.
+    digests = set()
+    generic = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    for name, cpu in (("own", {}), ("generic", generic)):
+        environment = {**os.environ, **cpu, "NUMBA_CACHE_DIR": str(tmp_path / name)}
+        done = subprocess.run(
+            [sys.executable, "-c", TRAIN], env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        digests.add(done.stdout)
+    assert len(digests) == 1
 
 
 def test_threads_change_no_bit_of_the_lanes(train):

@@ -100,6 +100,41 @@ def test_a_resumed_training_is_the_uninterrupted_one(tmp_path, way):
     assert middle  # one of them stood between two recorded steps
 
 
+class Interrupted:
+    """A loop that is interrupted as it returns, when its run has moved and nobody knows."""
+
+    def __init__(self, loop, calls):
+        self.loop, self.left = loop, calls
+
+    def load(self):
+        def call(*args):
+            found = self.loop.load()(*args)
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+            return found
+
+        return call
+
+
+@SHORT_PIECES
+@pytest.mark.parametrize(
+    ("way", "name"), [("normalized", "advance"), ("normalized", "advance_lanes"), ("KQ", "advance")]
+)
+def test_a_piece_that_is_interrupted_counts_as_not_begun(way, name, monkeypatch):
+    from mirrormargin.dynamics.descent import batch
+
+    count = 1 if name == "advance_lanes" else 9
+    monkeypatch.setattr(batch, "find_least_group", lambda *settings: count)
+    whole = train(way)
+    with monkeypatch.context() as patch:
+        patch.setattr(batch, name, Interrupted(getattr(batch, name), 20))
+        with pytest.raises(TrainingInterrupted) as caught:
+            train(way)
+    assert caught.value.record.state["step"].any()
+    assert_same_bits(whole, mm.resume_training(caught.value.record, threads=1))
+
+
 @SHORT_PIECES
 @WAY
 def test_a_training_may_be_interrupted_again_and_again(way):

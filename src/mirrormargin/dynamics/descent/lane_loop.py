@@ -138,8 +138,7 @@ def _follow(group, codes, step, targets, end, numbers, n, T, d, tensors, memory,
             q = p / (p - 1.0)
             norm = top * _find_root(_sum_powers(G, splat(1.0) / top, q, d, spare), 1.0 / q, row)
             if any_of(softener > zero):
-                softened = norm + softener * _raise_e(zero - log_scale, row)
-                norm = select(softener > zero, softened, norm)
+                norm = norm + softener * _raise_e(zero - log_scale, row)
             lengths = rates / norm
         can_move = lengths < splat(np.inf)
         ends = select(active & ~can_move, splat(_DIVERGED), ends)
@@ -227,7 +226,7 @@ def _move(u, w, G, lengths, active, p, d, spare):
         after = select(active, before - lengths * load(G, j), before)
         store(u, j, after)
         if r == 1.0:
-            store(w, j, select(active, after, load(w, j)))
+            store(w, j, after)
     if r == 1.0:
         return
     if not any_of(~active):
