@@ -194,6 +194,7 @@ __all__ = [
     "SolverError",
     "SparseDelta",
     "SparsitySchedule",
+    "SweepError",
     "TrainingError",
     "TrainingInterrupted",
     "basin_statistics",

@@ -17,14 +17,22 @@ if TYPE_CHECKING:
     from mirrormargin.sweep.folder import SweepFolder, read_table
     from mirrormargin.sweep.grid_files import read_grids
     from mirrormargin.sweep.lab_grid import LabGrid
-    from mirrormargin.sweep.running import SweepProgress, resume_sweep, run_sweep
+    from mirrormargin.sweep.running import (
+        SweepPlan,
+        SweepProgress,
+        plan_sweep,
+        resume_sweep,
+        run_sweep,
+    )
     from mirrormargin.sweep.training_grid import TrainingGrid
 
 _HOMES = {
     "LabGrid": "lab_grid",
     "SweepFolder": "folder",
+    "SweepPlan": "running",
     "SweepProgress": "running",
     "TrainingGrid": "training_grid",
+    "plan_sweep": "running",
     "read_grids": "grid_files",
     "read_table": "folder",
     "resume_sweep": "running",
@@ -34,8 +42,10 @@ _HOMES = {
 __all__ = [
     "LabGrid",
     "SweepFolder",
+    "SweepPlan",
     "SweepProgress",
     "TrainingGrid",
+    "plan_sweep",
     "read_grids",
     "read_table",
     "resume_sweep",

@@ -44,8 +44,9 @@ class Axis:
     """
 
     def __init__(self, values: Iterable[Any]) -> None:
-        is_range = isinstance(values, range) and values.step == 1
-        self.values: Sequence[Any] = values if is_range else _find_range(tuple(values))
+        if not (isinstance(values, range) and values.step == 1):
+            values = _find_range(tuple(values))
+        self.values: Sequence[Any] = values
         if not len(self.values):
             raise SweepError("there are no values: give at least one")
         if not isinstance(self.values, range):

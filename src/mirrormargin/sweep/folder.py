@@ -18,7 +18,8 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ from mirrormargin.sweep.parts import Part, join_parts, read_part, read_rows, wri
 from mirrormargin.sweep.table import DONE, count_failed, find_schema, import_pyarrow
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import pyarrow as pa  # pyright: ignore[reportMissingImports]
 
 __all__ = ["SWEEP", "SweepFolder", "read_table"]
 
@@ -100,7 +101,7 @@ class SweepFolder:
             if self.exists:
                 self.read()
                 if not (self.path / SWEEP).is_file():
-                    self._write_document()
+                    self.write_document()
             yield
 
     def read(self) -> None:
@@ -149,8 +150,10 @@ class SweepFolder:
 
     # -- what is to be run
 
-    def extend(self, kind: str, products: Sequence[Product], find_default: Any) -> int:
-        """Add runs; those that the sweep has already are the same runs. Returns how many are new.
+    def extend(
+        self, kind: str, products: Sequence[Product], find_default: Callable[[Product, str], Any]
+    ) -> None:
+        """Add runs, in memory alone; those that the sweep has already are the same runs.
 
         Raises:
             SweepError: If the sweep is of another kind.
@@ -160,17 +163,18 @@ class SweepFolder:
                 f"{self.path} holds a sweep of {self.kind} runs, and these are {kind} runs: choose"
                 " another folder"
             )
-        before = self.size
         if not self.kind:
             self.kind, self.id = kind, secrets.token_hex(8)
             self.versions = list_versions()
         for product in products:
             self.products += find_missing(product, self.products, find_default)
-        if self.size > before:
-            self._write_document()
-        return self.size - before
 
-    def _write_document(self) -> None:
+    def write_document(self) -> None:
+        """Keep what is to be run.
+
+        Raises:
+            RunError: If it cannot be written.
+        """
         text = json.dumps(seal({"kind": KIND, "format": FORMAT, **self._describe()}), indent=2)
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.path / SWEEP, lambda file: file.write(text.encode() + b"\n"))
@@ -248,8 +252,7 @@ class SweepFolder:
 
     def forget_failed(self) -> int:
         """Remove the rows of runs that failed, so that they are run again; returns how many."""
-        import_pyarrow()
-        import pyarrow.compute as pc
+        pc = import_pyarrow().compute
 
         self.merge()
         count = self.failed
@@ -258,8 +261,8 @@ class SweepFolder:
             kept = rows.filter(pc.equal(rows["status"].cast("string"), DONE))
             runs = Intervals((run, run + 1) for run in kept["run"].to_pylist())
             if len(runs):
-                none = Intervals()
-                write_part(part.path, kept, self.id, runs, none, part.cpu_seconds, self._describe())
+                about = (self.id, runs, 0, part.cpu_seconds, self._describe())
+                write_part(part.path, kept, *about)
             else:
                 part.path.unlink()
         self.read()
@@ -275,6 +278,16 @@ class SweepFolder:
             with suppress(FileNotFoundError):  # merged in between
                 return read_rows(self.kind, [*self.table, *self.fresh], columns)
             self.read()
+
+    def count_errors(self) -> dict[str, int]:
+        """What failed runs raised, the most frequent first.
+
+        Raises:
+            RunError: If a file is damaged.
+        """
+        parts = [part for part in (*self.table, *self.fresh) if part.failed]
+        errors = read_rows(self.kind, parts, ["error"])["error"].drop_null() if parts else ()
+        return dict(Counter(map(str, errors)).most_common())
 
     def _list_files(self, name: str) -> list[Path]:
         """The files of the table, or the fresh ones, in the order of their numbers."""

@@ -46,12 +46,13 @@ def read_grids(path: str | Path) -> list[LabGrid | TrainingGrid]:
 
 def _read_python(path: Path) -> list[LabGrid | TrainingGrid]:
     found = runpy.run_path(str(path)).get(VARIABLE)
-    grids = found if isinstance(found, (list, tuple)) else [found]
-    if not grids or not all(isinstance(grid, (LabGrid, TrainingGrid)) for grid in grids):
+    given = found if isinstance(found, (list, tuple)) else [found]
+    grids = [grid for grid in given if isinstance(grid, (LabGrid, TrainingGrid))]
+    if not grids or len(grids) < len(given):
         raise SweepError(
             f"{path} has no grid: set {VARIABLE} to a LabGrid or a TrainingGrid, or a list of them"
         )
-    return list(grids)
+    return grids
 
 
 def _read_toml(path: Path) -> list[LabGrid | TrainingGrid]:

@@ -22,7 +22,7 @@ from mirrormargin.sweep.lab_grid import CALL, COLUMNS, FAST, RECIPE, ROWS
 from mirrormargin.sweep.table import DONE, FAILED, describe_failure, make_table
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import pyarrow as pa  # pyright: ignore[reportMissingImports]
 
 __all__ = ["compute_lab_runs", "find_lab_digest"]
 

@@ -22,7 +22,7 @@ from mirrormargin.sweep.intervals import Intervals
 from mirrormargin.sweep.table import find_schema, import_pyarrow
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import pyarrow as pa  # pyright: ignore[reportMissingImports]
 
 __all__ = ["Part", "join_parts", "read_part", "read_rows", "write_part"]
 

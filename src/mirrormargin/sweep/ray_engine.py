@@ -114,8 +114,8 @@ def import_ray() -> Any:
         MissingLibraryError: (an ImportError) If it is absent.
     """
     try:
-        import ray
-        import ray.exceptions
+        import ray  # pyright: ignore[reportMissingImports]
+        import ray.exceptions  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise MissingLibraryError(
             "ray is not installed, and --engine ray needs it: pip install 'mirrormargin[ray]'"

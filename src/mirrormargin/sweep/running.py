@@ -23,7 +23,7 @@ from mirrormargin.sweep.plan import estimate_cost, list_blocks, list_tasks
 from mirrormargin.sweep.tasks import Place, Result, Task, compute_task
 from mirrormargin.sweep.training_grid import TrainingGrid, find_training_default
 
-__all__ = ["SweepProgress", "resume_sweep", "run_sweep"]
+__all__ = ["SweepPlan", "SweepProgress", "plan_sweep", "resume_sweep", "run_sweep"]
 
 Grid = LabGrid | TrainingGrid
 TRIES = 3  # of a task whose worker dies, before it is cut in two
@@ -46,6 +46,21 @@ class SweepProgress:
     failed: int
     total: int
     share: float
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """What a sweep would be.
+
+    Attributes:
+        total: Runs.
+        done: Runs that are done already.
+        cpu_seconds: What the others take of one core, about; None for trainings.
+    """
+
+    total: int
+    done: int
+    cpu_seconds: float | None
 
 
 def run_sweep(
@@ -85,17 +100,12 @@ def run_sweep(
         RunError: If the folder cannot be written, is damaged, or another process is writing there.
         MissingLibraryError: (an ImportError) If pyarrow or Ray is absent.
     """
-    grids = [grid] if isinstance(grid, (LabGrid, TrainingGrid)) else list(grid)
-    kinds = {one.kind for one in grids}
-    if len(kinds) != 1:
-        raise SweepError(
-            "a sweep has runs of one kind: give those of another a folder of their own"
-        )
-    (kind,) = kinds
     sweep = SweepFolder(folder)
     with sweep.hold():
-        find_default = find_training_default if kind == "training" else _find_none
-        sweep.extend(kind, [product for one in grids for product in one.products], find_default)
+        before = sweep.size
+        _extend(sweep, grid)
+        if sweep.size > before:
+            sweep.write_document()
         return resume_sweep(
             folder,
             engine=engine,
@@ -107,6 +117,31 @@ def run_sweep(
             retry_failed=retry_failed,
             progress=progress,
         )
+
+
+def plan_sweep(grid: Grid | Sequence[Grid], folder: str | Path) -> SweepPlan:
+    """What :func:`run_sweep` would do; nothing is written.
+
+    Raises:
+        SweepError: (a ValueError) If the folder holds a sweep of another kind.
+        RunError: If it is damaged.
+    """
+    sweep = SweepFolder(folder)
+    _extend(sweep, grid)
+    _, left = estimate_cost(list_blocks(sweep.kind, sweep.products), sweep.done)
+    return SweepPlan(sweep.size, len(sweep.done), left if sweep.kind == "lab" else None)
+
+
+def _extend(sweep: SweepFolder, grid: Grid | Sequence[Grid]) -> None:
+    grids = [grid] if isinstance(grid, (LabGrid, TrainingGrid)) else list(grid)
+    kinds = {one.kind for one in grids}
+    if len(kinds) != 1:
+        raise SweepError(
+            "a sweep has runs of one kind: give those of another a folder of their own"
+        )
+    (kind,) = kinds
+    find_default = find_training_default if kind == "training" else _find_none
+    sweep.extend(kind, [product for one in grids for product in one.products], find_default)
 
 
 def _find_none(product: Any, name: str) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mirrormargin.errors import MissingLibraryError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import pyarrow as pa  # pyright: ignore[reportMissingImports]
 
 __all__ = [
     "DONE",
@@ -118,9 +118,10 @@ def import_pyarrow() -> Any:
         MissingLibraryError: (an ImportError) If it is absent.
     """
     try:
-        import pyarrow
-        import pyarrow.ipc
-        import pyarrow.parquet
+        import pyarrow  # pyright: ignore[reportMissingImports]
+        import pyarrow.compute  # pyright: ignore[reportMissingImports]
+        import pyarrow.ipc  # pyright: ignore[reportMissingImports]
+        import pyarrow.parquet  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise MissingLibraryError(
             "pyarrow is not installed, and keeps the table of a sweep: pip install"
@@ -186,6 +187,5 @@ def describe_failure(error: BaseException) -> tuple[str, str]:
 def count_failed(table: pa.Table) -> int:
     """How many runs failed."""
     pa = import_pyarrow()
-    import pyarrow.compute as pc
-
-    return pc.sum(pc.equal(table["status"].cast(pa.string()), FAILED)).as_py() or 0
+    is_failed = pa.compute.equal(table["status"].cast(pa.string()), FAILED)
+    return pa.compute.sum(is_failed).as_py() or 0

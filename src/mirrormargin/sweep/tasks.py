@@ -17,7 +17,7 @@ from mirrormargin.sweep.axes import Product
 from mirrormargin.sweep.table import import_pyarrow
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import pyarrow as pa  # pyright: ignore[reportMissingImports]
 
 __all__ = ["Place", "Result", "Task", "compute_task"]
 

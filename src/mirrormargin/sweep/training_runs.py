@@ -26,7 +26,7 @@ from mirrormargin.training.loop import train_model
 from mirrormargin.training.summary import summarize_training
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import pyarrow as pa  # pyright: ignore[reportMissingImports]
 
 __all__ = ["RUNS", "compute_trainings"]
 
