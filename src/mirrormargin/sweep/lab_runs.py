@@ -220,10 +220,16 @@ class _Results:
         for name in MEASURES:
             if (values := getattr(record, name)) is not None:
                 self._put(name, places, values[..., -1].ravel().tolist())
-        for name in ("steps", *RECORDED) if with_path else ():
+        if not with_path:
+            return
+        # Runs that end earlier than others of their call repeat their last step.
+        moves = np.diff(record.steps.reshape(len(places), -1), axis=1) > 0
+        counts = 1 + moves.cumprod(axis=1).sum(axis=1)
+        for name in ("steps", *RECORDED):
             if (values := getattr(record, name)) is not None:
-                flat = values.reshape(len(places), -1)
-                self._put(f"recorded_{name}", places, flat.tolist())
+                flat = values.reshape(len(places), -1).tolist()
+                cut = [row[:count] for row, count in zip(flat, counts.tolist(), strict=True)]
+                self._put(f"recorded_{name}", places, cut)
 
     def _put(self, name: str, places: Sequence[int], values: list[Any]) -> None:
         column = self.columns[name]

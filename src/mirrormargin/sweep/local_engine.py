@@ -1,7 +1,7 @@
 """Processes on this machine, one task and one thread each.
 
 Each worker is a pool of one process: when it dies, it is known which task it had, and the others
-are not disturbed. Workers are forked from a server that has imported everything, so a new one takes
+are not disturbed. Workers are forked from a server that has loaded everything, so a new one takes
 milliseconds (where there is no such server they are started from scratch).
 """
 
@@ -19,7 +19,10 @@ from mirrormargin.sweep.worker_processes import begin_worker
 
 __all__ = ["LocalEngine"]
 
-MODULES = {"lab": "mirrormargin.sweep.lab_runs", "training": "mirrormargin.sweep.training_runs"}
+MODULES = {
+    "lab": "mirrormargin.sweep.preloaded_lab",
+    "training": "mirrormargin.sweep.training_runs",
+}
 SAVING = 10.0  # seconds that an interrupted training has for its checkpoint
 
 

@@ -155,11 +155,12 @@ def read_rows(kind: str, parts: Iterable[Part], columns: Sequence[str] | None = 
     names = schema.names if columns is None else list(columns)
     wanted = pa.schema([schema.field(name) for name in names])
     read = ["run", *(name for name in names if name != "run")]
-    tables = [_read_table(part.path, read) for part in parts]
+    tables = [
+        _read_table(part.path, pa.schema([schema.field(name) for name in read])) for part in parts
+    ]
     if not tables:
         return wanted.empty_table()
-    whole = pa.concat_tables([one.replace_schema_metadata() for one in tables])
-    ordered = whole.unify_dictionaries().sort_by("run").select(names)
+    ordered = pa.concat_tables(tables).unify_dictionaries().sort_by("run").select(names)
     # Categories in the order of the rows, and not of the files, which depends on who was first.
     arrays = [
         column.cast(pa.string()).dictionary_encode()
@@ -176,11 +177,14 @@ def join_parts(parts: Sequence[Part]) -> tuple[Intervals, int, float]:
     return runs, sum(part.failed for part in parts), sum(part.cpu_seconds for part in parts)
 
 
-def _read_table(path: Path, columns: Sequence[str]) -> pa.Table:
+def _read_table(path: Path, schema: pa.Schema) -> pa.Table:
     pa = import_pyarrow()
     try:
         with pa.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            return file.read(columns=columns)
+            table = file.read(columns=schema.names).replace_schema_metadata()
+        if table.schema != schema:
+            raise ValueError("its columns are not those of a sweep")
+        return table
     except FileNotFoundError:
         raise
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:

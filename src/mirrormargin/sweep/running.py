@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from mirrormargin.arguments import check_choice, check_count, check_number
 from mirrormargin.errors import RunError, SweepError
+from mirrormargin.geometry.compiler import require_numba
 from mirrormargin.geometry.threads import count_cores
 from mirrormargin.sweep.engines import Engine, SerialEngine
 from mirrormargin.sweep.folder import SweepFolder
@@ -176,6 +177,8 @@ def resume_sweep(
         raise RunError(
             f"{folder} holds no sweep: begin one with run_sweep or mirrormargin sweep run"
         )
+    if sweep.kind == "lab":
+        require_numba("a sweep of lab runs")
     with sweep.hold():
         if retry_failed:
             sweep.forget_failed()
