@@ -20,6 +20,7 @@ __all__ = ["RayEngine"]
 RETRIES = 3  # by Ray, before we hear of it
 AHEAD = 2  # tasks for each core: the next one is there when one ends
 LOOK = 10.0  # seconds between two looks at how large the cluster is
+PATIENCE = 300.0  # seconds without any core, for nodes that come
 COMPARED = ("mirrormargin", "python", "numpy", "numba")
 
 
@@ -60,19 +61,20 @@ class RayEngine(Engine):
         self._compute = self._ray.remote(**options)(_compute_checked)
         self._begun: dict[Any, Task] = {}
         self._looked, self._capacity = 0.0, 1
+        self._able = time.monotonic()  # when the cluster was last seen to have what a task needs
 
     @property
     def capacity(self) -> int:
         """Nodes may come and go."""
         now = time.monotonic()
-        if self._workers is not None:
-            return self._workers
         if now - self._looked > LOOK or not self._looked:
+            self._looked = now
             found = self._ray.cluster_resources()
-            cores = found.get("CPU", 1.0)
+            cores = found.get("CPU", 0.0)
             if self._gpus:
                 cores = min(cores, found.get("GPU", 0.0) / self._gpus)
-            self._looked, self._capacity = now, max(1, int(AHEAD * cores))
+            self._able = now if cores else self._able
+            self._capacity = max(1, int(AHEAD * cores) if self._workers is None else self._workers)
         return self._capacity
 
     def submit(self, task: Task) -> None:
@@ -81,6 +83,11 @@ class RayEngine(Engine):
     def collect(self, timeout: float) -> list[Outcome]:
         waiting = list(self._begun)
         ready, _ = self._ray.wait(waiting, num_returns=1, timeout=timeout, fetch_local=False)
+        if not ready and time.monotonic() - self._able > PATIENCE:
+            raise SweepError(
+                f"the cluster has had nothing to compute with for {PATIENCE:g} seconds: add nodes,"
+                " and resume"
+            )
         if ready:  # and whatever else there is
             ready, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0)
         return [self._fetch(reference) for reference in ready]

@@ -284,6 +284,6 @@ class _Run:
 
     def report(self) -> None:
         if self.progress is not None:
-            share = 1.0 - self.left / self.cost if self.cost else 1.0
+            share = min(max(1.0 - self.left / self.cost, 0.0), 1.0) if self.cost else 1.0
             done = len(self.sweep.done)
             self.progress(SweepProgress(done, self.sweep.failed, self.sweep.size, share))
