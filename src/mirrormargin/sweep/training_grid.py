@@ -16,7 +16,7 @@ from mirrormargin.sweep.axes import Axis, Product
 from mirrormargin.training.config import TrainingConfig
 from mirrormargin.training.configurations import find_configuration
 
-__all__ = ["SEED", "TrainingGrid", "find_config", "find_training_default"]
+__all__ = ["SEED", "TrainingGrid", "find_config", "find_training_default", "look_up"]
 
 NAME, TEST = "configuration", "test"
 SEED = "seed"  # stands for all seeds of a training
@@ -98,10 +98,11 @@ def _normalize(base: TrainingConfig, name: str, value: Any) -> Any:
     """A value as JSON has it, once the configuration has taken it."""
     names = SEEDS if name == SEED else (name,)
     changed = find_configuration(base.name, dict.fromkeys(names, value))
-    return _look_up(changed, names[0])
+    return look_up(changed, names[0])
 
 
-def _look_up(config: TrainingConfig, name: str) -> Any:
+def look_up(config: TrainingConfig, name: str) -> Any:
+    """The value of a setting of a dotted name, as JSON has it."""
     value: Any = config.as_dict()
     for key in name.split("."):
         value = value[key]
@@ -116,7 +117,7 @@ def find_training_default(product: Product, name: str) -> Any:
             f" {SEED}, or all of them {', '.join(SEEDS)}"
         )
     base = find_configuration(product.axes[NAME][0])
-    return _look_up(base, SEEDS[0] if name == SEED else name)
+    return look_up(base, SEEDS[0] if name == SEED else name)
 
 
 def find_config(settings: Mapping[str, Any]) -> tuple[TrainingConfig, bool]:
