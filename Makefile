@@ -94,6 +94,7 @@ bench: $(STAMP) ## Time steps, solves and training against others' (BENCH_FLAGS=
 	$(BIN)/python benchmarks/svm.py $(BENCH_FLAGS)
 	$(BIN)/python benchmarks/classifiers.py $(BENCH_FLAGS)
 	$(BIN)/python benchmarks/lab.py $(BENCH_FLAGS)
+	$(BIN)/python benchmarks/sweep.py $(BENCH_FLAGS)
 	$(BIN)/python benchmarks/training.py $(BENCH_FLAGS)
 	$(BIN)/python benchmarks/deltas.py $(BENCH_FLAGS)
 	$(BIN)/python benchmarks/shrunk_models.py $(BENCH_FLAGS)

@@ -1,6 +1,8 @@
 """Grids: what may be given, how files say it, and errors before anything runs."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +54,16 @@ def test_a_training_grid_is_read_from_toml(tmp_path):
     assert (config.optimizer.p, config.optimizer.lr, config.seeds.order) == (2.0, 1e-3, 4)
     assert not with_test
     assert find_config(second.products[0].settings(1))[0].sparsifier.strength == 1e-5
+
+
+def test_the_grids_of_the_page_are_grids(tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "sweeps.md"
+    blocks = re.findall(r"^```toml\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    sizes = []
+    for block in blocks:
+        (tmp_path / "grid.toml").write_text(block)
+        sizes += [grid.size for grid in read_grids(tmp_path / "grid.toml")]
+    assert sizes == [6000, 20]
 
 
 def test_a_grid_may_be_python(tmp_path):

@@ -220,7 +220,7 @@ def read_sources(paths: Sequence[Path]) -> Sources:
         ReportError: If there is none, or a damaged one.
     """
     if not paths:
-        raise ReportError("no folder was given: name one that reproduce, train or lab wrote")
+        raise ReportError("no folder was given: name one that reproduce, train, lab or sweep wrote")
     claims: list[ClaimsFolder] = []
     evidence: dict[str, Evidence] = {}
     runs: list[LabRun] = []
@@ -299,7 +299,7 @@ def find_folders(path: Path) -> list[Found]:
         return [(path.parent, 0)]
     if not path.is_dir():
         raise ReportError(
-            f"{path} is no folder: give one that mirrormargin reproduce, train or lab wrote"
+            f"{path} is no folder: give one that mirrormargin reproduce, train, lab or sweep wrote"
         )
     found = list(_walk(path, 0))
     if not found and (unfinished := find_unfinished(path)):
@@ -307,8 +307,8 @@ def find_folders(path: Path) -> list[Found]:
     if not found:
         raise ReportError(
             f"{path} holds nothing to report on: there is no {', '.join(FILES)} in it or up to"
-            f" {MAX_DEPTH} levels below; write one with mirrormargin reproduce, train or lab"
-            " --out"
+            f" {MAX_DEPTH} levels below; write one with mirrormargin reproduce, train, lab"
+            " or sweep --out"
         )
     return found
 

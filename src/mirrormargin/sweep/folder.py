@@ -221,7 +221,6 @@ class SweepFolder:
             raise SweepError(f"the rows are not those of the runs {first} to {stop - 1}")
         failed = count_failed(rows)
         path = self.path / FRESH / f"{first}.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
         runs = Intervals([(first, stop)])
         self._take(write_part(path, rows, self.id, runs, failed, cpu_seconds), self.fresh)
         many = sum(len(part.runs) for part in self.fresh) >= FRESH_ROWS
@@ -237,7 +236,6 @@ class SweepFolder:
         if self.fresh:
             numbers = [int(path.stem.partition("-")[2]) for path in self._list_files(TABLE)]
             path = self.path / TABLE / f"part-{max(numbers, default=-1) + 1:06d}.parquet"
-            path.parent.mkdir(parents=True, exist_ok=True)
             rows = read_rows(self.kind, self.fresh)
             merged = join_parts(self.fresh)
             self.table.append(write_part(path, rows, self.id, *merged, self._describe()))

@@ -41,6 +41,7 @@ VARIED = (
 )
 UNIQUE = ("run", "digest", "folder", "settings")
 RESUME = "mirrormargin sweep resume computes its runs again"
+CONTINUE = "mirrormargin sweep resume computes the rest"
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,14 @@ def write_part(
         write_page_checksum=True,
     )
     contents = sink.getvalue()
-    write_atomically(path, lambda file: file.write(contents))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, lambda file: file.write(contents))
+    except (RunError, OSError) as error:
+        reason = (
+            f"{path} cannot be written: {error.strerror}" if isinstance(error, OSError) else error
+        )
+        raise RunError(f"{reason}; what is done is kept: make room, and {CONTINUE}") from error
     return Part(path, sweep, runs, failed, note["cpu_seconds"], contents.size, document)
 
 
