@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sweep_tables import same_bits
 
-from mirrormargin.errors import RunError, SweepError
+from mirrormargin.errors import MirrorMarginWarning, RunError, SweepError
 from mirrormargin.sweep import (
     LabGrid,
     SweepFolder,
@@ -179,6 +179,16 @@ def test_the_document_is_made_again_from_the_table(folder, whole):
     path.unlink()
     assert same_bits(resume_sweep(folder, **HERE).read_table(), whole)
     assert json.loads(path.read_text())["runs"] == "lab"
+
+
+def test_other_versions_are_told(folder, monkeypatch):
+    from mirrormargin.sweep import running
+
+    monkeypatch.setattr(
+        running, "list_versions", lambda: SweepFolder(folder).versions | {"numba": "9"}
+    )
+    with pytest.warns(MirrorMarginWarning, match=r"was begun with numba .*, now 9: new rows may"):
+        resume_sweep(folder, **HERE)
 
 
 def test_files_that_do_not_belong_there_are_named(folder, tmp_path):

@@ -120,7 +120,7 @@ def test_a_run_that_kills_its_process_is_found_and_the_others_are_done(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr("mirrormargin.sweep.local_engine.compute_task", _import_and_compute)
-    swept = run_sweep(GRID, tmp_path / "sweep", workers=2, most=30)
+    swept = run_sweep(GRID, tmp_path / "sweep", workers=2, most=6)
     rows = swept.read_table().to_pylist()
     failed = [row for row in rows if row["status"] == "failed"]
     assert [(row["seed"], row["p"]) for row in failed] == [(FATAL, p) for p in (1.75, 2.0, 3.0)]

@@ -117,6 +117,7 @@ def test_an_interrupted_training_is_resumed_from_its_checkpoint(tmp_path):
     assert same_bits(resume_sweep(folder, workers=1).read_table(), whole)
 
 
+@pytest.mark.slow
 def test_processes_make_the_table_that_one_makes(swept, tmp_path):
     parallel = run_sweep(GRID, tmp_path, workers=2)
     assert same_bits(parallel.read_table(), read_table(swept.path).slice(0, 4))

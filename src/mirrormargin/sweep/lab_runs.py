@@ -19,23 +19,13 @@ from mirrormargin.dynamics import AttentionRecord, NormalInit, train_attention
 from mirrormargin.dynamics.descent.record import End
 from mirrormargin.sweep.axes import Product
 from mirrormargin.sweep.lab_grid import CALL, COLUMNS, FAST, RECIPE, ROWS
-from mirrormargin.sweep.table import DONE, FAILED, describe_failure, make_table
+from mirrormargin.sweep.table import DONE, FAILED, MEASURED, describe_failure, make_table
 
 if TYPE_CHECKING:
     import pyarrow as pa  # pyright: ignore[reportMissingImports]
 
 __all__ = ["compute_lab_runs", "find_lab_digest"]
 
-MEASURES = (
-    "divergence",
-    "log_loss",
-    "log_loss_gap",
-    "norm",
-    "logit_gap",
-    "margin",
-    "attention",
-    "log_unattended",
-)
 RECORDED = ("divergence", "log_loss_gap", "norm", "attention")
 ENDS = {int(end): end.name.lower().replace("_", " ") for end in End} | {int(End.RUNNING): "done"}
 
@@ -197,7 +187,7 @@ class _Results:
 
     def __init__(self, count: int) -> None:
         recorded = (f"recorded_{name}" for name in ("steps", *RECORDED))
-        names = ("error", "traceback", "steps", "end", "optimal", "capped", *MEASURES, *recorded)
+        names = ("error", "traceback", "steps", "end", "optimal", "capped", *MEASURED, *recorded)
         self.columns: dict[str, list[Any]] = {name: [None] * count for name in names}
         self.columns["status"] = [FAILED] * count
 
@@ -217,7 +207,7 @@ class _Results:
         self._put("end", places, [ENDS[end] for end in record.end.ravel().tolist()])
         self._put("optimal", places, share.ravel().tolist())
         self._put("capped", places, record.capped.ravel().tolist())
-        for name in MEASURES:
+        for name in MEASURED:
             if (values := getattr(record, name)) is not None:
                 self._put(name, places, values[..., -1].ravel().tolist())
         if not with_path:

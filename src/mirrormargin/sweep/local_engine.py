@@ -51,8 +51,13 @@ class LocalEngine(Engine):
         return self._workers
 
     def submit(self, task: Task) -> None:
-        worker = self._free.pop() if self._free else self._start()
-        self._begun[worker.submit(compute_task, task)] = task, worker
+        while True:
+            worker = self._free.pop() if self._free else self._start()
+            try:
+                self._begun[worker.submit(compute_task, task)] = task, worker
+                return
+            except BrokenProcessPool:  # it died while it had nothing to do
+                worker.shutdown(wait=False)
 
     def _start(self) -> ProcessPoolExecutor:
         arguments = (self._watched, self._grace)

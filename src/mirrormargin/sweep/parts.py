@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mirrormargin.errors import RunError
 from mirrormargin.runs import check_seal, parse_json, seal, write_atomically
 from mirrormargin.sweep.intervals import Intervals
-from mirrormargin.sweep.table import find_schema, import_pyarrow
+from mirrormargin.sweep.table import MEASURED, find_schema, import_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa  # pyright: ignore[reportMissingImports]
@@ -28,17 +28,6 @@ __all__ = ["Part", "join_parts", "read_part", "read_rows", "write_part"]
 
 KEY = b"mirrormargin.sweep"
 COMPRESSION = "zstd"
-# Numbers that hardly ever repeat: their bytes are compressed by place, and not as a dictionary.
-VARIED = (
-    "divergence",
-    "log_loss",
-    "log_loss_gap",
-    "norm",
-    "logit_gap",
-    "margin",
-    "attention",
-    "log_unattended",
-)
 UNIQUE = ("run", "digest", "folder", "settings")
 RESUME = "mirrormargin sweep resume computes its runs again"
 CONTINUE = "mirrormargin sweep resume computes the rest"
@@ -91,13 +80,15 @@ def write_part(
     if document is not None:
         note["document"] = document
     marked = table.replace_schema_metadata({KEY: json.dumps(seal(note))})
-    split = [name for name in table.column_names if name in VARIED]
+    # Numbers that hardly ever repeat: their bytes are compressed by place, not as a dictionary.
+    split = [name for name in table.column_names if name in MEASURED]
+    others = [name for name in table.column_names if name not in (*split, *UNIQUE)]
     sink = pa.BufferOutputStream()
     pa.parquet.write_table(
         marked,
         sink,
         compression=COMPRESSION,
-        use_dictionary=[name for name in table.column_names if name not in (*VARIED, *UNIQUE)],
+        use_dictionary=others,
         use_byte_stream_split=split,
         write_page_checksum=True,
     )

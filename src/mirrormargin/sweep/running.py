@@ -6,6 +6,7 @@ the table while it is written: nothing that grows with the number of runs.
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mirrormargin.arguments import check_choice, check_count, check_number
-from mirrormargin.errors import RunError, SweepError
+from mirrormargin.environment import list_versions
+from mirrormargin.errors import MirrorMarginWarning, RunError, SweepError
 from mirrormargin.geometry.compiler import require_numba
 from mirrormargin.geometry.threads import count_cores
 from mirrormargin.sweep.engines import Engine, SerialEngine
@@ -179,6 +181,7 @@ def resume_sweep(
         )
     if sweep.kind == "lab":
         require_numba("a sweep of lab runs")
+    _warn_of_versions(sweep)
     with sweep.hold():
         if retry_failed:
             sweep.forget_failed()
@@ -196,6 +199,22 @@ def resume_sweep(
                 raise
         sweep.merge()
     return sweep
+
+
+def _warn_of_versions(sweep: SweepFolder) -> None:
+    now = list_versions()
+    changes = [
+        f"{name} {before}, now {now.get(name)}"
+        for name, before in sweep.versions.items()
+        if now.get(name) != before
+    ]
+    if changes:
+        warnings.warn(
+            f"{sweep.path} was begun with {', '.join(changes)}: new rows may differ from what they"
+            " would have been in their last bits",
+            MirrorMarginWarning,
+            stacklevel=3,
+        )
 
 
 def _open_engine(name: str, workers: int | None, kind: str, address: str, gpus: float) -> Engine:

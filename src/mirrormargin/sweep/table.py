@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrormargin.dynamics.metrics import MEASURES
 from mirrormargin.errors import MissingLibraryError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DONE",
     "FAILED",
+    "MEASURED",
     "count_failed",
     "describe_failure",
     "find_schema",
@@ -34,6 +36,8 @@ DONE, FAILED = "done", "failed"
 MOST_TRACEBACK = 4_000  # characters, from its end
 MOST_LINE = 300
 
+# Of the last W of a lab run, see mirrormargin.dynamics.metrics.
+MEASURED = ("divergence", *(name for name in MEASURES if name != "selection"))
 # Texts that repeat are kept once, as categories.
 _FIRST = (("run", "int64"), ("digest", "string"))
 _LAST = (("status", "category"), ("error", "category"), ("traceback", "category"))
@@ -63,14 +67,7 @@ _COLUMNS = {
         ("target_tol", "double"),
         ("steps", "int64"),  # how far it got
         ("end", "category"),  # why it ended there
-        ("divergence", "double"),
-        ("log_loss", "double"),
-        ("log_loss_gap", "double"),
-        ("norm", "double"),
-        ("logit_gap", "double"),
-        ("margin", "double"),
-        ("attention", "double"),
-        ("log_unattended", "double"),
+        *((name, "double") for name in MEASURED),
         ("optimal", "double"),  # share of the selected tokens that are optimal
         ("capped", "int64"),
         ("recorded_steps", "integers"),  # with record: lists along the way
