@@ -23,6 +23,7 @@ from mirrormargin.sweep.engines import Engine, SerialEngine
 from mirrormargin.sweep.folder import SweepFolder
 from mirrormargin.sweep.lab_grid import LabGrid
 from mirrormargin.sweep.plan import estimate_cost, list_blocks, list_tasks
+from mirrormargin.sweep.table import import_pyarrow
 from mirrormargin.sweep.tasks import Place, Result, Task, compute_task
 from mirrormargin.sweep.training_grid import TrainingGrid, find_training_default
 
@@ -103,6 +104,7 @@ def run_sweep(
         RunError: If the folder cannot be written, is damaged, or another process is writing there.
         MissingLibraryError: (an ImportError) If pyarrow or Ray is absent.
     """
+    import_pyarrow()  # before anything is written
     sweep = SweepFolder(folder)
     with sweep.hold():
         before = sweep.size
@@ -170,7 +172,7 @@ def resume_sweep(
     """
     check_choice("engine", engine, ("local", "ray"), error=SweepError)
     if workers is not None:
-        check_count("workers", workers, least=0, error=SweepError)
+        check_count("workers", workers, least=int(engine == "ray"), error=SweepError)
     if most is not None:
         check_count("most", most, error=SweepError)
     check_number("gpus", gpus, least=0.0, error=SweepError)
