@@ -50,7 +50,7 @@ test-without-numba: $(STAMP) ## Run the tests of rooms that work where Numba can
 test-integrations: $(INTEGRATIONS) ## Install other people's libraries and run their tests
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) src/mirrormargin/integrations tests/integrations \
 	  tests/docs/test_integrations.py tests/examples/test_integrations.py \
-	  tests/examples/test_training_loops.py
+	  tests/examples/test_training_loops.py tests/sweep/test_ray.py tests/sweep/test_readers.py
 
 soak: $(STAMP) ## Mistreat the product at random, 15 minutes (SOAK_FLAGS="--seed random svm")
 	$(BIN)/python -m tools.soak $(SOAK_FLAGS)
@@ -94,6 +94,7 @@ bench: $(STAMP) ## Time steps, solves and training against others' (BENCH_FLAGS=
 	$(BIN)/python benchmarks/svm.py $(BENCH_FLAGS)
 	$(BIN)/python benchmarks/classifiers.py $(BENCH_FLAGS)
 	$(BIN)/python benchmarks/lab.py $(BENCH_FLAGS)
+	$(BIN)/python benchmarks/sweep.py $(BENCH_FLAGS)
 	$(BIN)/python benchmarks/training.py $(BENCH_FLAGS)
 	$(BIN)/python benchmarks/deltas.py $(BENCH_FLAGS)
 	$(BIN)/python benchmarks/shrunk_models.py $(BENCH_FLAGS)
@@ -113,7 +114,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 # What `make test` does without: the tests that need it are skipped there.
 $(INTEGRATIONS): $(STAMP)
-	@echo "Installing jax, lightning, mlflow, optax, optuna, pandas and wandb into $(VENV), once"
+	@echo "Installing jax, lightning, mlflow, optax, optuna, ray and others into $(VENV), once"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e ".[lightning,mlflow,optax,optuna,sklearn,wandb]" pandas
+	  -e ".[lightning,mlflow,optax,optuna,ray,sklearn,wandb]" pandas polars
 	@touch $@

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         ReportError,
         RunError,
         SolverError,
+        SweepError,
         TrainingError,
         TrainingInterrupted,
     )
@@ -125,6 +126,7 @@ _HOMES = {
         "ReportError",
         "RunError",
         "SolverError",
+        "SweepError",
         "TrainingError",
         "TrainingInterrupted",
     ),
@@ -192,6 +194,7 @@ __all__ = [
     "SolverError",
     "SparseDelta",
     "SparsitySchedule",
+    "SweepError",
     "TrainingError",
     "TrainingInterrupted",
     "basin_statistics",

@@ -27,6 +27,7 @@ __all__ = [
     "ReportError",
     "RunError",
     "SolverError",
+    "SweepError",
     "TrainingError",
     "TrainingInterrupted",
     "suggest",
@@ -130,6 +131,10 @@ class MarginBelowError(SolverError):
 
 class RunError(MirrorMarginError, RuntimeError):
     """A run on disk cannot be written or read."""
+
+
+class SweepError(MirrorMarginError, ValueError):
+    """The grid of a sweep makes no sense, or nothing is there that could compute its runs."""
 
 
 class ReportError(MirrorMarginError, ValueError):

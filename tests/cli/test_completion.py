@@ -44,6 +44,8 @@ CASES = {
     ("lab", "solve", "--out", "pro"): ["problem.npz"],
     ("lab", "flow", "--decades", ""): [],
     ("lab", "flow", "unit_sphere", "--quiet", "--j"): ["--json"],
+    ("sweep", ""): ["run", "status", "resume"],
+    ("sweep", "run", "grid.toml", "--engine", ""): ["local", "ray"],
     ("completion", ""): ["bash", "zsh", "fish"],
     ("nonsense", "--d"): [],
 }

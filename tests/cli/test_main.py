@@ -12,8 +12,8 @@ from mirrormargin.cli import main
 
 HEAVY = ("torch", "numba", "numpy", "scipy")
 COMMANDS = [
-    "train", "evaluate", "prune", "shrink", "predict", "lab", "reproduce", "campaign", "demo",
-    "report", "doctor", "completion",
+    "train", "evaluate", "prune", "shrink", "predict", "lab", "sweep", "reproduce", "campaign",
+    "demo", "report", "doctor", "completion",
 ]  # fmt: skip
 # Every page of help, and mistakes that are noticed before anything is computed.
 LIGHT = [
@@ -23,6 +23,7 @@ LIGHT = [
     ["lab"],
     *([name, "--help"] for name in COMMANDS),
     *(["lab", name, "--help"] for name in ("train", "solve", "flow", "path")),
+    *(["sweep", name, "--help"] for name in ("run", "status", "resume")),
     ["completion", "bash"],
     ["lab", "flow", "nowhere"],
     ["lab", "train", "unit_sphere", "--p", "1"],

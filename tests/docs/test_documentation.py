@@ -39,6 +39,8 @@ def test_python_blocks_run(page, tmp_path, monkeypatch, capsys):
     """One after the other in one namespace; a page may assume that the reader has a model."""
     if page == "docs/real-models.md":
         pytest.importorskip("sklearn")
+    if page == "docs/sweeps.md":
+        pytest.importorskip("pyarrow")
     monkeypatch.chdir(tmp_path)
     layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     model = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)

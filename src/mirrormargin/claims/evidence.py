@@ -44,7 +44,7 @@ __all__ = [
 
 EVIDENCE = "evidence"  # the kind of these runs, and the name of the folder that holds them
 # Rooms whose code shapes no numbers: when a file of any other room changes, evidence is run again.
-OTHER_ROOMS = ("claims", "cli", "deltas", "figures", "integrations", "report", "runs")
+OTHER_ROOMS = ("claims", "cli", "deltas", "figures", "integrations", "report", "runs", "sweep")
 RUN_NOW, STORED = "run now", "stored record"
 ORIGIN = ("command", "data_sha256", "versions")
 RECORD_KEYS = ("experiment", *ORIGIN, "settings", "arrays")

@@ -1,15 +1,11 @@
 """Running the parts of stories, on several cores, each saved as soon as it is done.
 
-The parent holds the only writing end of a pipe. When it closes that end, or dies, every worker
-ends, even in the middle of a part: nobody is left to use its result.
+When the parent dies, or closes its end of a pipe, every worker ends, even in the middle of a part.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -21,6 +17,7 @@ from typing import Any
 from mirrormargin.claims.registry import STORIES
 from mirrormargin.errors import MirrorMarginError, RunError
 from mirrormargin.runs import write_run
+from mirrormargin.sweep.worker_processes import begin_worker
 
 __all__ = ["PART", "Part", "run_parts"]
 
@@ -69,7 +66,7 @@ def run_parts(parts: Sequence[Part], workers: int, report: Callable[[Part], obje
         return
     context = multiprocessing.get_context("spawn")
     watched, held = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(min(workers, len(parts)), context, _begin, (watched,))
+    pool = ProcessPoolExecutor(min(workers, len(parts)), context, begin_worker, (watched,))
     try:
         futures = {pool.submit(_run, part): part for part in parts}
         for future in as_completed(futures):
@@ -98,13 +95,3 @@ def _run(part: Part) -> None:
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
         raise RuntimeError(f"{part.experiment}, part {part.part}, failed: {what}") from None
-
-
-def _begin(watched: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this
-    threading.Thread(target=_end_with_parent, args=(watched,), daemon=True).start()
-
-
-def _end_with_parent(watched: Any) -> None:
-    watched.poll(None)  # nothing is ever sent: it returns when the other end is closed
-    os._exit(1)

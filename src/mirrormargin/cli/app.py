@@ -97,8 +97,15 @@ lab = App(
     group=LAB,
     help="One attention layer, computed exactly: train, solve, flow, path.",
 )
+sweep = App(
+    name="sweep",
+    group=LAB,
+    help="Many runs from a grid, here or on a cluster, in one table: run, status, resume.",
+)
+GROUPS = {"lab": lab, "sweep": sweep}  # commands that have commands
 app["--help"].group = app["--version"].group = Group("Options", sort_key=9)
 app.command(lab)
+app.command(sweep)
 # Where each command is, in the order of the help.
 COMMANDS = (
     (app, MODELS, "train", "train:app"),
@@ -111,6 +118,9 @@ COMMANDS = (
     (lab, None, "solve", "lab.solve:app"),
     (lab, None, "flow", "lab.curves:flow_app"),
     (lab, None, "path", "lab.curves:path_app"),
+    (sweep, None, "run", "sweep:run_app"),
+    (sweep, None, "status", "sweep:status_app"),
+    (sweep, None, "resume", "sweep:resume_app"),
     (app, PAPERS, "reproduce", "reproduce:app"),
     (app, PAPERS, "campaign", "campaign:app"),
     (app, PAPERS, "demo", "reproduce:demo_app"),
@@ -141,10 +151,10 @@ def completion(
 
 def import_listed(argv: list[str]) -> None:
     """Import the commands whose summaries a help page is going to list."""
-    is_lab = argv[:1] == [*lab.name]
-    rest = argv[1:] if is_lab else argv
+    group = GROUPS.get(argv[0]) if argv else None
+    rest = argv if group is None else argv[1:]
     if not rest or rest[0] in app.help_flags:
-        (lab if is_lab else app).resolved_commands()
+        (app if group is None else group).resolved_commands()
 
 
 def describe_mistake(error: CycloptsError) -> str:

@@ -29,6 +29,7 @@ EXTRAS = {
     "transformers": "transformers",
     "accelerate": "accelerate",
     "lightning": "lightning",
+    "pyarrow": "pyarrow",
     "ray": "ray",
 }
 

@@ -1,4 +1,4 @@
-"""``mirrormargin report``: one page about what reproduce, train and lab wrote.
+"""``mirrormargin report``: one page about what reproduce, train, lab and sweep wrote.
 
 The page is a single HTML file that needs no network; ``--figures`` also writes each figure as SVG,
 PDF and PNG, and its numbers as CSV and JSON. Nothing is trained.
@@ -18,7 +18,7 @@ from mirrormargin.cli.terminal import print_json, say, warn
 __all__ = ["app", "report"]
 
 NOTES = (
-    "SOURCE is a folder that reproduce, train or lab wrote, or one that"
+    "SOURCE is a folder that reproduce, train, lab or sweep wrote, or one that"
     " holds such folders, up to four levels down. The page needs plotly and the figures need"
     " matplotlib: pip install 'mirrormargin[report]'."
 )

@@ -27,7 +27,7 @@ def write_report(
     """Write a page about claims folders and run folders, and its figures as files if asked.
 
     Args:
-        sources: Folders written by reproduce, train or lab; folders of such folders too.
+        sources: Folders written by reproduce, train, lab or sweep; folders of such folders too.
         out: The page, ending in .html or .htm; or in .md, for the verdicts as Markdown tables.
         figures_dir: Folder for each figure as SVG, PDF, PNG, CSV and JSON; None for no files.
         title: Heading of the page.

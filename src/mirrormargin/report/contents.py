@@ -3,6 +3,7 @@
 DIR/claims.json                        verdicts, each with the folder of its evidence
 DIR/run.json                           one run: a training, a flow, a path, or evidence
 DIR/summary.json                       a model trained on real data
+DIR/sweep.json                         a sweep, whose trainings are in its table
 DIR/**/run.json, DIR/**/claims.json    several, up to four levels down, in the order of their names
 
 The page names a folder by its path relative to the one that was given: if that is runs, the folder
@@ -24,6 +25,8 @@ from mirrormargin.dynamics.figures import KINDS, LabRun, draw_runs
 from mirrormargin.errors import ReportError, RunError, TrainingError
 from mirrormargin.figures import Figure
 from mirrormargin.runs import RUN_FILE, read_json, read_run
+from mirrormargin.sweep.figures import draw_sweep
+from mirrormargin.sweep.folder import SWEEP
 from mirrormargin.training.figures import draw_trainings
 from mirrormargin.training.folder import CONFIG, SUMMARY, TrainingFolder
 
@@ -40,7 +43,7 @@ __all__ = [
     "read_sources",
 ]
 
-FILES = (CLAIMS_FILE, RUN_FILE, SUMMARY)
+FILES = (CLAIMS_FILE, RUN_FILE, SUMMARY, SWEEP)
 MAX_DEPTH = 4  # levels below the folder that was given
 
 T = TypeVar("T")
@@ -93,12 +96,14 @@ class Sources:
         evidence: Evidence that was given without its claims, by the name of its folder.
         runs: Runs of the lab.
         trainings: The summaries of models trained on real data, by the name of their folder.
+        sweeps: The folders of sweeps, by their names.
     """
 
     claims: tuple[ClaimsFolder, ...]
     evidence: dict[str, Evidence]
     runs: tuple[LabRun, ...]
     trainings: dict[str, dict[str, Any]]
+    sweeps: dict[str, Path]
 
 
 def arrange_contents(sources: Sources) -> Contents:
@@ -127,6 +132,8 @@ def arrange_contents(sources: Sources) -> Contents:
     if sources.trainings:
         _add(figures, _guard(lambda: draw_trainings(sources.trainings), "a training's folder"))
     _add(figures, _guard(lambda: draw_runs(sources.runs), "a run folder"))
+    for name, path in sources.sweeps.items():
+        _add(figures, _guard(lambda name=name, path=path: draw_sweep(name, path), str(path)))
     return Contents(tuple(claims), tuple(figures), tuple(facts))
 
 
@@ -213,11 +220,12 @@ def read_sources(paths: Sequence[Path]) -> Sources:
         ReportError: If there is none, or a damaged one.
     """
     if not paths:
-        raise ReportError("no folder was given: name one that reproduce, train or lab wrote")
+        raise ReportError("no folder was given: name one that reproduce, train, lab or sweep wrote")
     claims: list[ClaimsFolder] = []
     evidence: dict[str, Evidence] = {}
     runs: list[LabRun] = []
     trainings: dict[str, dict[str, Any]] = {}
+    sweeps: dict[str, Path] = {}
     for name, folder in name_folders([one for path in paths for one in find_folders(Path(path))]):
         if (folder / CLAIMS_FILE).is_file():
             claims.append(_read_claims(name, folder))
@@ -229,7 +237,9 @@ def read_sources(paths: Sequence[Path]) -> Sources:
                 runs.append(run)
         if (folder / SUMMARY).is_file():
             trainings[name] = _read_summary(folder)
-    return Sources(tuple(claims), evidence, tuple(runs), trainings)
+        if (folder / SWEEP).is_file():
+            sweeps[name] = folder
+    return Sources(tuple(claims), evidence, tuple(runs), trainings, sweeps)
 
 
 def _read_claims(name: str, folder: Path) -> ClaimsFolder:
@@ -289,7 +299,7 @@ def find_folders(path: Path) -> list[Found]:
         return [(path.parent, 0)]
     if not path.is_dir():
         raise ReportError(
-            f"{path} is no folder: give one that mirrormargin reproduce, train or lab wrote"
+            f"{path} is no folder: give one that mirrormargin reproduce, train, lab or sweep wrote"
         )
     found = list(_walk(path, 0))
     if not found and (unfinished := find_unfinished(path)):
@@ -297,8 +307,8 @@ def find_folders(path: Path) -> list[Found]:
     if not found:
         raise ReportError(
             f"{path} holds nothing to report on: there is no {', '.join(FILES)} in it or up to"
-            f" {MAX_DEPTH} levels below; write one with mirrormargin reproduce, train or lab"
-            " --out"
+            f" {MAX_DEPTH} levels below; write one with mirrormargin reproduce, train, lab"
+            " or sweep --out"
         )
     return found
 
@@ -311,6 +321,7 @@ def find_unfinished(path: Path) -> list[Path]:
         one
         for one in folders
         if not any(part.startswith(".") for part in one.relative_to(path).parts)
+        and not (one.parent.parent / SWEEP).is_file()
         and not (one / SUMMARY).is_file()
         and TrainingFolder(one).status in ("begun", "resumable", "finished")
     ]
@@ -334,7 +345,8 @@ def _walk(folder: Path, depth: int) -> Iterator[Found]:
         yield folder, depth
     if depth < MAX_DEPTH:
         for one in below:
-            if CLAIMS_FILE not in files or one.name != EVIDENCE:
+            is_part = SWEEP in files or (CLAIMS_FILE in files and one.name == EVIDENCE)
+            if not is_part:
                 yield from _walk(one, depth + 1)
 
 
