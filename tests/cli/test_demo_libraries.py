@@ -46,4 +46,4 @@ def test_the_extras_have_what_the_demo_needs():
     extras = project["optional-dependencies"]
     demo = " ".join([*extras["demo"], *extras["report"]])
     assert all(name in demo for name in ("scikit-learn", "safetensors", "jinja2", "plotly"))
-    assert "mirrormargin[demo,encoder,huggingface,report,training]" in extras["all"]
+    assert "mirrormargin[demo,encoder,huggingface,report,sklearn,sweep,training]" in extras["all"]

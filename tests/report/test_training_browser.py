@@ -28,7 +28,7 @@ def test_every_training_is_drawn_and_nothing_sticks_out(
 ) -> None:
     tab = open_tab(browser, training_page, size, scheme)
     plots = tab.query_selector_all(".plot")
-    assert len(plots) == 40
+    assert len(plots) == 44
     for plot in plots:
         ink = ".scatterlayer path, .barlayer path, .heatmaplayer image"
         assert len(plot.query_selector_all(ink)) >= 1

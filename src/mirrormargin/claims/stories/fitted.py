@@ -59,8 +59,9 @@ ARRAYS = {
     " stays where it was",
     "entropy, largest": "K S Q B: of the attention maps, mean over queries, heads and examples",
     "paired_steps": "2 P L: steps of SGD and SNGD with more seeds, if there are some",
-    "paired_taken": "2 P: all steps of these trainings",
-    "paired_entropy, paired_largest": "P D B: of SNGD's, D = 2: before training and in the end",
+    "paired_taken": "2 P: all steps of these trainings, if there are some",
+    "paired_entropy, paired_largest": "P D B: of SNGD's, if there are some; D = 2: before training"
+    " and in the end",
 }
 
 
