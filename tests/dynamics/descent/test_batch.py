@@ -96,6 +96,19 @@ def test_threads_change_no_bit(way):
         assert_same_bits(records[0], other, (*FIELDS, "head", "head_path", "factors"))
 
 
+def test_targets_are_solved_for_on_no_more_threads(monkeypatch):
+    seen = []
+
+    def solve(*args, threads, **options):
+        seen.append(threads)
+        return mm.solve_many(*args, threads=threads, **options)
+
+    monkeypatch.setattr("mirrormargin.dynamics.descent.targets.solve_many", solve)
+    train("normalized", spheres(1), threads=1)
+    train("normalized", spheres(1))
+    assert seen == [1, None]
+
+
 @WAY
 def test_cutting_into_pieces_changes_no_bit(way, monkeypatch):
     whole = train(way, spheres(1))

@@ -63,7 +63,7 @@ def train(
     seen = _Seen(batch)
 
     def finish(solve: bool) -> AttentionRecord:
-        return _make_record(problems, settings, batch, planned, before, aim, seen, solve)
+        return _make_record(problems, settings, batch, planned, before, aim, seen, solve, threads)
 
     try:
         for column in planned[:, first:].T:
@@ -113,6 +113,7 @@ def _make_record(
     aim: Array | None,
     seen: _Seen,
     solve: bool,
+    threads: int | None,
 ) -> AttentionRecord:
     """The record; without ``solve`` it lacks targets that would have to be solved for."""
     columns: dict[str, Any] = {}
@@ -121,7 +122,7 @@ def _make_record(
     columns = _append(before, columns)
     known = columns["steps"].shape[-1]
     if settings.target == "given" or solve:
-        columns |= _find_divergences(problems, settings, columns, before, aim)
+        columns |= _find_divergences(problems, settings, columns, before, aim, threads)
     else:
         columns |= dict.fromkeys(TARGETS)
     # Its own target is known in the end: till then the path must be.
@@ -184,6 +185,7 @@ def _find_divergences(
     columns: dict[str, Any],
     before: AttentionRecord | None,
     aim: Array | None,
+    threads: int | None,
 ) -> dict[str, Array | None]:
     """The targets, and the divergences of all recorded steps from them."""
     found: dict[str, Array | None] = dict.fromkeys(TARGETS)
@@ -193,7 +195,7 @@ def _find_divergences(
     if aim is not None:
         found["target"] = aim
     elif columns["head_path"] is None:
-        found["target"] = solve_targets(problems, chosen, settings.p, settings.target_tol)
+        found["target"] = solve_targets(problems, chosen, settings.p, settings.target_tol, threads)
     else:
         found["target"], found["head_target"] = solve_joint_targets(
             problems, chosen, settings.p, settings.target_tol

@@ -38,9 +38,12 @@ def solve_targets(
     selection: NDArray[np.intp],
     exponents: tuple[float, ...],
     tol: float,
+    threads: int | None = None,
 ) -> Array:
     """W_mm of each run, (P, E, I, d, d), for selections (P, E, I, n)."""
-    return solve_many(problems, selection, exponents, tol, raise_on_failure=False).W
+    return solve_many(
+        problems, selection, exponents, tol, threads=threads, raise_on_failure=False
+    ).W
 
 
 def solve_joint_targets(
