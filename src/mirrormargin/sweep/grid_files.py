@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import tomllib
+import tomllib  # pyright: ignore[reportMissingImports]
 
 from mirrormargin.errors import SweepError, suggest
 from mirrormargin.sweep.lab_grid import LabGrid
