@@ -225,15 +225,7 @@ def check_flag(name: str, value: Any, *, hint: str = "", error: Error = ProblemE
 def check_kind(
     name: str, value: Any, kind: type[Kind], advice: str = "", *, error: Error = ProblemError
 ) -> Kind:
-    """An object of one class.
-
-    Args:
-        name: What it is called, for the message.
-        value: What was given.
-        kind: The class.
-        advice: What to do instead, for the message.
-        error: Class of the error.
-    """
+    """An object of one class; ``advice`` says in the message what to do instead."""
     if not isinstance(value, kind):
         given = "None" if value is None else f"a {type(value).__name__}"
         article = "an" if kind.__name__[0] in "AEIOU" else "a"

@@ -5,14 +5,14 @@
     w' = to_primal(u')  where u' differs from u,  w elsewhere, bit for bit
 
 for float32 weights, and for bfloat16 and float16 ones, whose u is float32. The last two lines are
-in ``compiled_move.py``, and for half precision and centres in ``compiled_image.py``. The functions
+in ``compiled_move.py``, and for half precision and centres in ``compiled_image.py``; Adam's x is in
+``compiled_direction.py``. The functions
 are those of ``plain.py``, which documents their arguments; ``reference.py`` has the formulas that
 both are compared with.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,23 +24,23 @@ from mirrormargin.geometry import LpPotential
 from mirrormargin.geometry.float32_kernels import (
     BLOCK,
     KernelFamily,
-    bits_float,
-    booleans,
     compiled,
-    float_bits,
     floats,
     fma,
-    inlined,
     kernel_family,
     offset,
     open_job,
-    rename,
     run,
     take_chunk,
 )
 from mirrormargin.geometry.float32_norms import scaled_power_sums as sum_float32_powers
 from mirrormargin.geometry.float32_powers import power_constants, power_tensors
-from mirrormargin.optim import compiled_image
+from mirrormargin.optim import compiled_direction, compiled_image
+from mirrormargin.optim.compiled_direction import (
+    adam_direction,
+    amsgrad_direction,
+    hold_block,
+)
 from mirrormargin.optim.compiled_image import (
     Form,
     find_address,
@@ -50,17 +50,14 @@ from mirrormargin.optim.compiled_image import (
 )
 from mirrormargin.optim.compiled_move import FREE_ROW, add_dual, add_kept_dual, move, move_kind
 from mirrormargin.optim.dual_state import WITHOUT_DUAL
-from mirrormargin.optim.plain import square_limit
 
 __all__ = ["mirror_adam", "mirror_descent", "scaled_power_sums", "to_dual", "to_primal"]
 
 takes_masks = True
 
-_LIMIT = np.float32(square_limit(torch.float32))
-_INFINITY = np.float32(np.inf)
-_SOURCES = (*compiled_image.SOURCES, __file__)
+_SOURCES = (*compiled_image.SOURCES, *compiled_direction.SOURCES, __file__)
 
-f32, i32 = np.float32, np.int32
+f32 = np.float32
 
 # Rows of pointers, columns of scalars, options; power constants follow the options.
 _WEIGHT, _GRADIENT, _DUAL, _CENTER, _MASK, _BUFFER, _BUFFER_SQ, _BUFFER_MAX = range(8)
@@ -236,7 +233,7 @@ def _descent_kernels(version, code):
                 g = find_address(grad_dtype, pointers[_GRADIENT, tensor], low)
                 g = open_gradient(grad_dtype, g, scratch, num)
                 if mask != 0:
-                    _hold_block(g, scratch, mask + np.uint64(low), num)
+                    hold_block(g, scratch, mask + np.uint64(low), num)
                     g = scratch  # the power needs that row only after u has moved
                 dual = offset(pointers[_DUAL, tensor], low)
                 x, rate = g, s2 * lr
@@ -261,19 +258,6 @@ def _descent_kernels(version, code):
             k = take_chunk(counters)
 
     return work
-
-
-@compiled
-def _hold_block(g_address, held_address, mask_address, num):
-    g, held, mask = floats(g_address, num), floats(held_address, num), booleans(mask_address, num)
-    for i in range(num):
-        held[i] = _hold(g[i], mask[i])
-
-
-@inlined
-def _hold(g, mask):
-    """g where the mask is 1, and 0 where it is 0, also of an infinite g."""
-    return bits_float(i32(float_bits(g) & i32(-i32(mask))))
 
 
 @compiled
@@ -329,24 +313,12 @@ def _adam_kernels(version, code):
                 )
                 if amsgrad:
                     v_max = offset(pointers[_BUFFER_MAX, tensor], low)
-                    _amsgrad_direction(
-                        x,
-                        g,
-                        m,
-                        v,
-                        v_max,
-                        held,
-                        num,
-                        sign,
-                        beta1,
-                        rest1,
-                        beta2,
-                        rest2,
-                        correction,
-                        eps,
-                    )
+                    amsgrad_direction(
+                        x, g, m, v, v_max, held, num, sign, beta1, rest1, beta2, rest2,
+                        correction, eps,
+                    )  # fmt: skip
                 else:
-                    _adam_direction(
+                    adam_direction(
                         x, g, m, v, held, num, sign, beta1, rest1, beta2, rest2, correction, eps
                     )
                 w = find_address(dtype, pointers[_WEIGHT, tensor], low)
@@ -361,64 +333,3 @@ def _adam_kernels(version, code):
             k = take_chunk(counters)
 
     return work
-
-
-def _make_direction(is_held):
-    """Adam's direction; of entries that are held still, where the mask is 0, without gradients."""
-
-    @compiled
-    @rename(is_held)
-    def direction(
-        x_address, g_address, m_address, v_address, mask_address, num, sign, beta1, rest1, beta2,
-        rest2, correction, eps,
-    ):  # fmt: skip
-        x, g = floats(x_address, num), floats(g_address, num)
-        m, v = floats(m_address, num), floats(v_address, num)
-        mask = booleans(mask_address, num)
-        from_mean = rest1 < f32(0.5)
-        for i in range(num):
-            gradient = sign * (_hold(g[i], mask[i]) if is_held else g[i])
-            size = abs(gradient)
-            if (size > _LIMIT) & (size < _INFINITY):
-                gradient = math.copysign(_LIMIT, gradient)
-            # From the nearer end, as torch's lerp: a small g after a large m keeps its digits.
-            change = gradient - m[i]
-            mean = fma(rest1, change, m[i]) if from_mean else fma(-beta1, change, gradient)
-            square = fma(rest2 * gradient, gradient, beta2 * v[i])
-            m[i] = mean
-            v[i] = square
-            x[i] = mean / fma(math.sqrt(square), correction, eps)
-
-    return direction
-
-
-_free_direction, _held_direction = _make_direction(False), _make_direction(True)
-
-
-@inlined
-def _adam_direction(
-    x, g, m, v, mask, num, sign, beta1, rest1, beta2, rest2, correction, eps
-):  # fmt: skip
-    if mask != 0:
-        _held_direction(
-            x, g, m, v, mask, num, sign, beta1, rest1, beta2, rest2, correction, eps
-        )  # fmt: skip
-    else:
-        _free_direction(x, g, m, v, x, num, sign, beta1, rest1, beta2, rest2, correction, eps)
-
-
-@compiled
-def _amsgrad_direction(
-    x_address, g_address, m_address, v_address, v_max_address, mask, num, sign, beta1, rest1,
-    beta2, rest2, correction, eps,
-):  # fmt: skip
-    x, v_max = floats(x_address, num), floats(v_max_address, num)
-    _adam_direction(
-        x_address, g_address, m_address, v_address, mask, num, sign, beta1, rest1, beta2, rest2,
-        correction, eps,
-    )  # fmt: skip
-    m, v = floats(m_address, num), floats(v_address, num)
-    for i in range(num):
-        largest = v_max[i] if v_max[i] > v[i] else v[i]
-        v_max[i] = largest
-        x[i] = m[i] / fma(math.sqrt(largest), correction, eps)
