@@ -12,17 +12,13 @@ from numba import njit
 from mirrormargin.geometry import float32_powers
 from mirrormargin.geometry.float32_kernels import (
     BLOCK,
-    bits_float,
-    compiled,
-    float_bits,
-    floats,
     kernel,
     kernel_family,
-    offset,
     open_job,
     run,
     take_chunk,
 )
+from mirrormargin.geometry.float32_memory import bits_float, compiled, float_bits, floats, offset
 from mirrormargin.geometry.float32_powers import power_block, power_constants, power_kind
 
 __all__ = ["largest_entries", "scaled_power_sums"]

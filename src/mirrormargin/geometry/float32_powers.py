@@ -19,19 +19,15 @@ import math
 import numpy as np
 
 from mirrormargin.geometry import integer_powers
-from mirrormargin.geometry.float32_kernels import (
-    BLOCK,
+from mirrormargin.geometry.float32_kernels import BLOCK, kernel_family, open_job, run, take_chunk
+from mirrormargin.geometry.float32_memory import (
     bits_float,
     compiled,
     float_bits,
     floats,
     fma,
     inlined,
-    kernel_family,
     offset,
-    open_job,
-    run,
-    take_chunk,
 )
 from mirrormargin.geometry.integer_powers import power_block_of, to_integer, with_sign
 

@@ -23,8 +23,8 @@ from llvmlite import ir
 from numba import extending, njit
 from numba.core import cgutils, options, types
 
-from mirrormargin.geometry import float32_kernels
-from mirrormargin.geometry.float32_kernels import fma, inlined
+from mirrormargin.geometry import float32_memory
+from mirrormargin.geometry.float32_memory import fma, inlined
 
 __all__ = [
     "SOURCES",
@@ -43,7 +43,7 @@ __all__ = [
     "weigh_rows",
 ]
 
-SOURCES = (*float32_kernels.SOURCES, __file__)
+SOURCES = (*float32_memory.SOURCES, __file__)
 
 WIDTH = 4  # of the vectors of weigh_rows: rows are padded to a multiple of it
 _FAR, _HIGH = 4, 4  # vectors, and sums of the same rows, that it adds up side by side

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mirrormargin.geometry import float32_kernels
-from mirrormargin.geometry.float32_kernels import (
+from mirrormargin.geometry import float32_memory
+from mirrormargin.geometry.float32_memory import (
     bits_float,
     compiled,
     float_bits,
@@ -31,7 +31,7 @@ __all__ = [
     "with_sign",
 ]
 
-SOURCES = (*float32_kernels.SOURCES, __file__)
+SOURCES = (*float32_memory.SOURCES, __file__)
 
 f32, i32 = np.float32, np.int32
 

@@ -24,15 +24,12 @@ from mirrormargin.geometry import LpPotential
 from mirrormargin.geometry.float32_kernels import (
     BLOCK,
     KernelFamily,
-    compiled,
-    floats,
-    fma,
     kernel_family,
-    offset,
     open_job,
     run,
     take_chunk,
 )
+from mirrormargin.geometry.float32_memory import compiled, floats, fma, offset
 from mirrormargin.geometry.float32_norms import scaled_power_sums as sum_float32_powers
 from mirrormargin.geometry.float32_powers import power_constants, power_tensors
 from mirrormargin.optim import compiled_direction, compiled_image

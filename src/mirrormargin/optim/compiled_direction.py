@@ -14,7 +14,7 @@ import math
 import numpy as np
 import torch
 
-from mirrormargin.geometry.float32_kernels import (
+from mirrormargin.geometry.float32_memory import (
     bits_float,
     booleans,
     compiled,

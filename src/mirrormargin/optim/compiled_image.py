@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from mirrormargin.geometry.float32_kernels import (
-    BLOCK,
+from mirrormargin.geometry.float32_kernels import BLOCK
+from mirrormargin.geometry.float32_memory import (
     bits_float,
     compiled,
     float_bits,

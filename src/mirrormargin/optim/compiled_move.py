@@ -13,8 +13,8 @@ import math
 import numpy as np
 
 from mirrormargin.geometry import float32_powers
-from mirrormargin.geometry.float32_kernels import (
-    BLOCK,
+from mirrormargin.geometry.float32_kernels import BLOCK
+from mirrormargin.geometry.float32_memory import (
     bits_float,
     compiled,
     float_bits,

@@ -19,20 +19,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mirrormargin.geometry.float32_kernels import (
-    BLOCK,
-    CHUNK,
+from mirrormargin.geometry.float32_kernels import BLOCK, CHUNK, kernel, open_job, run, take_chunk
+from mirrormargin.geometry.float32_memory import (
     booleans,
     compiled,
     float_bits,
     floats,
     integers,
-    kernel,
     longs,
     offset,
-    open_job,
-    run,
-    take_chunk,
 )
 from mirrormargin.optim.ranking import Threshold, find_threshold
 

@@ -28,7 +28,7 @@ from mirrormargin.attention.compiled_lanes import (
 from mirrormargin.dynamics.descent.record import RULES, End
 from mirrormargin.dynamics.descent.training_loop import MEMORY, NUMBERS, SOURCES
 from mirrormargin.geometry.compiler import CompiledFunction
-from mirrormargin.geometry.float32_kernels import inlined
+from mirrormargin.geometry.float32_memory import inlined
 from mirrormargin.geometry.float64_loops import (
     compiled,
     exponentials,

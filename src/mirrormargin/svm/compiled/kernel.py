@@ -19,7 +19,7 @@ import numpy as np
 from numba import types
 
 from mirrormargin.geometry.compiler import CompiledFunction
-from mirrormargin.geometry.float32_kernels import inlined
+from mirrormargin.geometry.float32_memory import inlined
 from mirrormargin.geometry.float64_loops import compiled, keep_apart
 from mirrormargin.svm.compiled import newton as at
 from mirrormargin.svm.compiled.newton import Work, factor_system, solve_system

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormargin.geometry.float32_kernels import inlined
+from mirrormargin.geometry.float32_memory import inlined
 from mirrormargin.geometry.float64_loops import compiled, keep_apart
 from mirrormargin.svm.compiled import vectors
 from mirrormargin.svm.compiled.vectors import (
